@@ -28,6 +28,12 @@ AT_LEAST_ONE: Final = -2
 ANOTHER_HISTORY: Final = 2**63 - 1
 """No stream is so long: what was asked for was a length in a history that a rewind has given up."""
 
+# What `Append.form` says where an append's events don't tell the form of its receipt. The numbers are stored.
+OF_BATCH: Final = 1
+"""A batch, of one event."""
+OF_SEVERAL: Final = 2
+"""Events that name their aggregates, and all name the same one."""
+
 # Format versions, hashed into every digest: a new format never collides with an old one.
 _ROW_DOMAIN: Final = b"sluice/row/1"
 _SALTED_ROW_DOMAIN: Final = b"sluice/row/2"
@@ -131,7 +137,8 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
     `chosen` are the identities that the client chose, for Postgres to remember permanently; where it chose
     none, the digest is empty. `tags` follow from the data and the spec, so no digest has them. `spread` is
-    None where all events are of one stream."""
+    None where all events are of one stream. `form` is not digested; a release that does not know it commits
+    the append without it."""
 
     stream: Stream
     append_id: bytes
@@ -140,6 +147,7 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     tags: Tags = ()
     spread: Spread | None = None
     claims: tuple[Claim, ...] = ()
+    form: int | None = None
 
 
 _id_of = attrgetter("id")
@@ -196,12 +204,13 @@ def _row_domain(packed: bytes) -> bytes:
 
 
 def pack_header(header: Header) -> bytes:
-    """Without tags, other streams and claims as releases wrote it that had none."""
-    if header.claims:
+    """Without tags, other streams, claims and a form as releases wrote it that had none."""
+    if header.form is not None:
         return _encode(header)
-    if header.spread is not None:
+    if header.claims or header.spread is not None:
         fields = (header.stream, header.append_id, header.chosen, header.request_digest, header.tags)
-        return _encode((*fields, header.spread))
+        claims = (header.claims,) if header.claims else ()
+        return _encode((*fields, header.spread, *claims))
     if header.tags:
         return _encode((header.stream, header.append_id, header.chosen, header.request_digest, header.tags))
     return _encode((header.stream, header.append_id, header.chosen, header.request_digest))
@@ -213,9 +222,10 @@ def event_bytes(event: Event) -> int:
 
 
 def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
-    """SHA-256 over every stored column but p, seq, version and the chain. MessagePack delimits its own
-    parts, so the encoding is injective; the version enters through the chain. The salt of the row, which is
-    among the event's parts, keeps the digest from telling what was in a row that is erased."""
+    """SHA-256 over every stored column but p, seq, version, form, stored_at and the chain. MessagePack
+    delimits its own parts, so the encoding is injective; the version enters through the chain. The salt of
+    the row, which is among the event's parts, keeps the digest from telling what was in a row that is
+    erased."""
     return sha256(_row_domain(packed_event) + _encode(stream) + append_id + packed_event).digest()
 
 
@@ -333,6 +343,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     fresh: tuple[int, ...] = ()
     """Numbers of the streams whose keys were made for this append at random: no other append has them, so
     until this one is sequenced they have no events."""
+    form: int | None = None
+    """OF_BATCH or OF_SEVERAL; None where its events tell in which form its receipt is."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -367,11 +379,13 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         """Its outcome when its last event is at `last_seq` of partition `p`; `versions` of an append to
         several streams."""
         last, ids = FeedPlace(p, last_seq, self.digests[-32:-28]), tuple(map(_id_of, self.events))
-        if self.spread is None:
-            return appended_of(self.stream.key, first_version, ids, last, (), self.implied)
-        rows = zip(self.spread.order, versions, strict=True)
-        places = tuple([(self.spread.streams[which], version) for which, version in rows])
-        return appended_of(self.stream.key, first_version, ids, last, places, self.implied)
+        places: tuple[tuple[Stream, int], ...] = ()
+        if self.spread is not None:
+            rows = zip(self.spread.order, versions, strict=True)
+            places = tuple([(self.spread.streams[which], version) for which, version in rows])
+        elif self.form == OF_SEVERAL:
+            places = tuple([(self.stream, first_version + n) for n in range(len(ids))])
+        return appended_of(self.stream.key, first_version, ids, last, places, self.implied, self.form)
 
 
 def fits(expected: int, length: int) -> bool:
@@ -392,6 +406,7 @@ def make_append(
     condition: Condition | None = None,
     implied: int = 0,
     fresh: tuple[int, ...] = (),
+    form: int | None = None,
 ) -> Append:
     """Packs, salts and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
@@ -406,7 +421,9 @@ def make_append(
         events=events,
         packed=packed,
         digests=row_digests(stream, append_id, packed, spread),
-        header=pack_header(Header(stream, append_id, chosen, retry.request_digest, tags, spread, claims)),
+        header=pack_header(
+            Header(stream, append_id, chosen, retry.request_digest, tags, spread, claims, form)
+        ),
         identities=(minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
         retry=retry,
         expected=expected,
@@ -419,11 +436,12 @@ def make_append(
         condition=condition,
         implied=implied,
         fresh=fresh,
+        form=form,
     )
 
 
 def same_append(append: Append, stream: Stream, expected: int, retry: Retry) -> Append:
-    """An append to one stream, to another one or known by another retry; its tags and claims are the same."""
+    """An append to one stream, to another one or known by another retry; what else it says is the same."""
     return make_append(
         stream,
         append.events,
@@ -433,6 +451,7 @@ def same_append(append: Append, stream: Stream, expected: int, retry: Retry) -> 
         claims=append.claims,
         claim_paths=append.claim_paths,
         condition=append.condition,
+        form=append.form,
     )
 
 
@@ -447,7 +466,7 @@ class FeedPlace(msgspec.Struct, frozen=True, gc=False):
 class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Committed at `first_version`… of the stream of `key`; `replayed` when an earlier request did it. `last`
     is the place of its last event; `places` the stream and version of each, where they are of several
-    streams. Receipts are equal wherever the feed has their events."""
+    streams, or its form is OF_SEVERAL. Receipts are equal wherever the feed has their events."""
 
     key: str
     first_version: int
@@ -457,6 +476,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
     places: tuple[tuple[Stream, int], ...] = ()
     implied: int = 0
     """How many events were written beside these, since these imply them."""
+    form: int | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Appended):
@@ -473,6 +493,11 @@ class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
     def length(self) -> int:
         return self.first_version + len(self.event_ids) - 1
 
+    @property
+    def of_batch(self) -> bool:
+        """Whether its receipt is that of a batch, where nothing but the append tells."""
+        return self.form == OF_BATCH or len(self.event_ids) > 1
+
 
 def appended_of(
     key: str,
@@ -481,16 +506,17 @@ def appended_of(
     last: FeedPlace,
     places: tuple[tuple[Stream, int], ...],
     implied: int,
+    form: int | None,
     *,
     replayed: bool = False,
 ) -> Appended:
-    """Of all events of an append, of which the last ones are implied. Where the others are of one stream, it
-    is as if there were no other."""
+    """Of all events of an append, of which the last ones are implied. Where the others are of one stream, and
+    did not name it each, it is as if there were no other."""
     if implied:
         ids, places = ids[:-implied], places[:-implied]
-    if places and all(stream == places[0][0] for stream, _ in places):
+    if form != OF_SEVERAL and all(stream == places[0][0] for stream, _ in places):
         places = ()
-    return Appended(key, first_version, ids, replayed, last, places, implied)
+    return Appended(key, first_version, ids, replayed, last, places, implied, form)
 
 
 def derived_id(cause: bytes, number: int) -> bytes:

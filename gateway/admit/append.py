@@ -21,6 +21,7 @@ from gateway.errors import Refusal
 from gateway.events import (
     ANOTHER_HISTORY,
     ANY_LENGTH,
+    OF_BATCH,
     Append,
     Claim,
     Event,
@@ -540,8 +541,9 @@ def _append(
     stream = Stream(minting.tenant, place.aggregate_type.name, place.key)
     claims, paths = claimed
     fresh = (0,) if place.minted and place.aggregate_type.at_random else ()
+    form = OF_BATCH if place.event_type is None and len(events) == 1 else None
     return make_append(
-        stream, tuple(events), expected, retry, tags, claims=claims, claim_paths=paths, fresh=fresh
+        stream, tuple(events), expected, retry, tags, claims=claims, claim_paths=paths, fresh=fresh, form=form
     )
 
 

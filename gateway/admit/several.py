@@ -39,7 +39,18 @@ from gateway.admit.several_body import Read, Sent, SentCondition, prove, read_pr
 from gateway.admit.several_names import Aliases, Named, named_by, names_fault
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Append, Event, FeedPlace, Retry, Spread, Stream, make_append, revised
+from gateway.events import (
+    ANY_LENGTH,
+    OF_SEVERAL,
+    Append,
+    Event,
+    FeedPlace,
+    Retry,
+    Spread,
+    Stream,
+    make_append,
+    revised,
+)
 from gateway.items import Condition
 from gateway.stored_extra import guarded
 from spec.identifiers import canonicalize
@@ -134,8 +145,9 @@ def judge_several(
         [which for which in sorted(minted) if spec.aggregate_types[own[which].aggregate_type].at_random]
     )
     append = make_append(
-        own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed, condition, fresh=fresh
-    )
+        own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed, condition, fresh=fresh,
+        form=OF_SEVERAL if spread is None else None,
+    )  # fmt: skip
     return Several(append, minted)
 
 

@@ -274,6 +274,7 @@ class Judging:
             append.condition,
             implied,
             (*append.fresh, *[numbers[row.stream] for row in rows if row.fresh]),
+            append.form,
         )
 
     def _claims(self, row: _Row, n: int) -> tuple[list[Claim], list[str]]:

@@ -240,6 +240,7 @@ class Records:
                 append.tags,
                 claims=append.claims,
                 claim_paths=append.claim_paths,
+                form=append.form,
             )
         )
 
@@ -321,6 +322,7 @@ def _of_several(append: Append, events: tuple[Event, ...], lengths: Sequence[int
         append.claim_paths,
         append.condition,
         append.implied,
+        form=append.form,
     )
 
 

@@ -232,12 +232,12 @@ def known(outcome: Known, *, batch: bool) -> Answer:
 
 
 def _mismatched(by: str | None, original: Appended | None) -> Answer:
-    """With the receipt of the request that holds the identity: of a batch as of a batch."""
+    """With the receipt of the request that holds the identity, in the form in which it was given."""
     if by is None or original is None:
         return refused(_MISMATCH)
     what = "Idempotency-Key" if by == "idempotency_key" else "event_id"
     why = f"This {what} belongs to another request (path, body or version differ), which `receipt` answered. "
-    receipt = appended(original, batch=len(original.event_ids) > 1).body
+    receipt = appended(original, batch=original.of_batch).body
     refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
     return refused(refusal, by=by, receipt=render.raw(receipt))
 

@@ -36,7 +36,8 @@ _V = TypeVar("_V")
 class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     """An append with the place that a script gave it: its last event stands at `last_seq`. Of one to several
     streams, `stream` and `first_version` are the first event's, and `versions` those of all events. `salts`
-    are its rows', one after another; empty where an earlier release has sequenced it."""
+    are its rows', one after another; empty where an earlier release has sequenced it. `form` is its
+    append's."""
 
     stream: Stream
     append_id: bytes
@@ -51,6 +52,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     versions: tuple[int, ...] = ()
     claims: tuple[Claim, ...] = ()
     salts: bytes = b""
+    form: int | None = None
 
     @property
     def first_seq(self) -> int:
@@ -89,7 +91,7 @@ def sequenced_append(append: Append, firsts: Sequence[int], last_seq: int) -> Se
     return SequencedAppend(
         append.stream, append.append_id, append.events, append.digests, retry.chosen, retry.request_digest,
         firsts[0], last_seq, append.tags, spread, () if spread is None else spread.versions(firsts),
-        append.claims, salts_of(append.packed),
+        append.claims, salts_of(append.packed), append.form,
     )  # fmt: skip
 
 
@@ -125,6 +127,7 @@ def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend
         versions=() if header.spread is None else header.spread.versions(firsts),
         claims=header.claims,
         salts=salts_of(packed),
+        form=header.form,
     )
     return placed, chain.decode()
 
@@ -142,8 +145,8 @@ def chain_over(chain: str, run: Iterable[SequencedAppend]) -> str:
 
 
 def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
-    """What commit.sql takes from $7 on: a column each, then the identities that clients chose, then tags and
-    revisions.
+    """What commit.sql takes from $7 on: a column each, then the identities that clients chose, then tags,
+    revisions and forms.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
     which takes longer than anything else in a commit. Ids of appends with salts, digests, identities and
@@ -186,6 +189,7 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         *_claims(run),
         *_tags(run),
         _revisions(events),
+        _optional([placed.form for placed in run for _ in placed.events], _numbers),
     ]
 
 
@@ -232,7 +236,7 @@ def _revisions(events: Sequence[Event]) -> str | None:
 
 
 def claim_columns(run: Sequence[SequencedAppend]) -> list[Any]:
-    """What change_claims takes from $36 on: what becomes free, then what is held once all of the run is
+    """What change_claims takes from $37 on: what becomes free, then what is held once all of the run is
     committed; nothing where no append of it claims or releases."""
     freed: dict[tuple[Stream, str, bytes | None], None] = {}
     held: dict[tuple[Stream, str, bytes], tuple[bytes, int]] = {}

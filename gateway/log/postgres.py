@@ -93,7 +93,7 @@ SQL: Final = {
 # The same swap, where it may come before its turn: then it waits for that inside Postgres, its rows at hand.
 SQL["commit_in_turn"] = re.sub(
     r"UPDATE partition_log .*?(?=\n\), inserted)",
-    "SELECT p FROM swap_in_turn($1, $2, $35, $3, $4, $5, $6) AS p",
+    "SELECT p FROM swap_in_turn($1, $2, $36, $3, $4, $5, $6) AS p",
     SQL["commit"],
     flags=re.DOTALL,
 )

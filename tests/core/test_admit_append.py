@@ -15,6 +15,7 @@ from gateway.errors import REFUSALS, Refusal
 from gateway.events import (
     ANY_LENGTH,
     AT_LEAST_ONE,
+    OF_BATCH,
     Appended,
     Event,
     Stream,
@@ -135,6 +136,12 @@ def test_the_events_of_a_batch_keep_their_order_and_share_its_metadata() -> None
     assert append.committed_at(7) == Appended(UUID, 7, (minted_id(1), minted_id(2), minted_id(3)))
     assert append.committed_at(7).length == 9
     assert append.request_digest == b""
+
+
+def test_only_a_batch_of_one_event_says_that_it_is_one() -> None:
+    assert admitted(several(batch(event("was_noted", 1)))).form == OF_BATCH
+    assert admitted(several(batch(event("was_noted", 1), event("was_noted", 2)))).form is None
+    assert admitted(one(single())).form is None
 
 
 def test_an_event_has_the_id_that_its_client_chose_and_none_is_minted_for_it() -> None:

@@ -19,7 +19,7 @@ from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.admit.several import AGGREGATES_MAX, Several, judge_several, with_sources
 from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, FeedPlace, RevisedEvent, Stream, event_identity, identity
+from gateway.events import ANY_LENGTH, OF_SEVERAL, FeedPlace, RevisedEvent, Stream, event_identity, identity
 from gateway.items import Condition, Item
 from spec.model import AggregateType, Spec
 from tests.core.appends import (
@@ -172,6 +172,8 @@ def test_an_append_to_one_aggregate_is_one_like_any_other() -> None:
     append = admitted(judged(body(taken(previous_length=4), taken()))).append
     assert (append.stream, append.spread) == (Stream(TENANT, "stock", "till"), None)
     assert append.lengths == (4,)
+    assert append.form == OF_SEVERAL, "nothing else tells in which form it was answered"
+    assert admitted(judged(body(taken(), placed()))).append.form is None
 
 
 def test_a_key_may_be_an_alias() -> None:

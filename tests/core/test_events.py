@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from gateway.events import (
     ANY_LENGTH,
     AT_LEAST_ONE,
+    OF_BATCH,
+    OF_SEVERAL,
     Append,
     Appended,
     Claim,
@@ -397,6 +399,7 @@ def test_an_event_of_another_revision_has_one_part_more_and_comes_back() -> None
         ({"spread": SPREAD}, 6),
         ({"tags": ((), ("student:s1",)), "spread": SPREAD}, 6),
         ({"claims": (Claim(0, "email", b"", b"v" * 32), Claim(1, "email", b"", None))}, 7),
+        ({"form": OF_BATCH}, 8),
     ],
 )
 def test_a_header_has_no_more_parts_than_its_append_needs(more: dict[str, Any], parts: int) -> None:
@@ -404,6 +407,28 @@ def test_a_header_has_no_more_parts_than_its_append_needs(more: dict[str, Any], 
     packed = pack_header(header)
     assert packed[0] == 0x90 + parts
     assert unpack_header(packed) == header
+
+
+class EarlierHeader(msgspec.Struct, array_like=True, frozen=True):
+    """As the release before forms had it."""
+
+    stream: Stream
+    append_id: bytes
+    chosen: tuple[bytes, ...]
+    request_digest: bytes
+    tags: tuple[tuple[str, ...], ...] = ()
+    spread: Spread | None = None
+    claims: tuple[Claim, ...] = ()
+
+
+@pytest.mark.parametrize("claims", [(), (Claim(0, "email", b"", b"v" * 32),)])
+def test_releases_with_forms_and_without_read_each_others_headers(claims: tuple[Claim, ...]) -> None:
+    parts = (STREAM, FIRST, (b"c" * 32,), b"d" * 32, (("student:s1",),), SPREAD, claims)
+    newer = pack_header(Header(*parts, OF_BATCH))
+    assert msgspec.msgpack.decode(newer, type=EarlierHeader) == EarlierHeader(*parts)
+    earlier = msgspec.msgpack.encode(EarlierHeader(*parts))
+    assert unpack_header(earlier) == Header(*parts)
+    assert unpack_header(pack_header(Header(*parts, 99))).form == 99, "what a later release may say is read"
 
 
 def test_the_versions_of_several_streams_are_counted_apart() -> None:
@@ -475,6 +500,22 @@ def test_a_receipt_leaves_out_implied_events_and_the_streams_that_only_they_have
     assert (receipt.implied, receipt.length) == (2, 5)
     one = spread_append(implied=1).committed_at(5, 2, 40, (5, 1, 6))
     assert one.places == ((STREAM, 5), (OTHER, 1))
+
+
+def test_a_receipt_has_the_form_of_its_append_where_its_events_do_not_tell_it() -> None:
+    retry = make_retry(TENANT, None, (), b"d")
+    single, batch, several = (
+        make_append(STREAM, events_of(FIRST), ANY_LENGTH, retry, form=form)
+        for form in (None, OF_BATCH, OF_SEVERAL)
+    )
+    assert [each.committed_at(5).of_batch for each in (single, batch, several)] == [False, True, False]
+    assert [each.committed_at(5).places for each in (single, batch)] == [(), ()]
+    assert several.committed_at(5).places == ((STREAM, 5),)
+    assert unpack_header(several.header).form == several.form == OF_SEVERAL
+    assert same_append(several, OTHER, 3, retry).form == OF_SEVERAL
+    two = make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry, form=OF_SEVERAL)
+    assert two.committed_at(5).places == ((STREAM, 5), (STREAM, 6))
+    assert make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry).committed_at(5).of_batch
 
 
 def test_receipts_are_equal_wherever_the_feed_has_their_events() -> None:

@@ -58,8 +58,8 @@ def _commit_without_swap() -> None:
     text = _replaced(text, "SET seq = $5,", "SET seq = greatest(seq, $5),")
     text = _replaced(
         text,
-        "WHERE p = $1 AND epoch = $2 AND mode = $35 AND seq = $3 AND chain = $4",
-        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text, $35::text) IS NOT NULL",
+        "WHERE p = $1 AND epoch = $2 AND mode = $36 AND seq = $3 AND chain = $4",
+        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text, $36::text) IS NOT NULL",
     )
     text = _replaced(text, "    RETURNING 1\n", "    ON CONFLICT DO NOTHING RETURNING 1\n")
     text = _replaced(
@@ -132,7 +132,7 @@ def _direct_without_swap() -> None:
         return replace(await self.partition(p), mode=DIRECT)
 
     Postgres.seal = seal  # type: ignore[method-assign]
-    text = _replaced(SQL["commit"], "AND mode = $35 ", "AND $35::text IS NOT NULL ")
+    text = _replaced(SQL["commit"], "AND mode = $36 ", "AND $36::text IS NOT NULL ")
     SQL["commit"] = SQL["commit_in_turn"] = text
     SQL["look_directly"] = _replaced(
         SQL["look_directly"], "AS version, mode, chain", "AS version, 'direct' AS mode, chain"

@@ -17,9 +17,12 @@ from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from tests.support.accounts import open_account
 from tests.support.calls import (
+    ACTOR,
     append,
+    batch,
     bulk,
     bulk_line,
+    envelope,
     new_client,
     new_event_id,
     new_id,
@@ -73,6 +76,16 @@ async def stand(breakable: Servers) -> AsyncIterator[Stand]:
 async def is_in(client: httpx.AsyncClient, mode: str) -> bool:
     response = await client.get("/_/health/ready")
     return response.status_code == 200 and response.json()["mode"] == mode
+
+
+def one_event_each(key: str) -> list[tuple[str, dict[str, Any]]]:
+    """Path and body of each form of an append, with one event."""
+    of_several = {"aggregate_type": "order", "key": key, "type": "was_noted", "data": 1}
+    return [
+        (f"/order/{key}/was_noted", envelope(1)),
+        (f"/order/{key}", batch(("was_noted", 1))),
+        ("/_/append", {"events": [of_several], "metadata": {"actor": ACTOR}}),
+    ]
 
 
 async def written(client: httpx.AsyncClient, key: str, event_type: str, data: object) -> dict[str, Any]:
@@ -212,6 +225,12 @@ async def test_while_redis_is_away_appends_and_reads_go_on_through_postgres(stan
         assert len(stale.json()["missed"]) == 1
         assert (await client.get(f"/order/{key}/length")).json()["length"] == 2 + n
     assert {each["status"] for each in await bulk(client, bulk_line(key, 1), bulk_line(new_id(), 2))} == {201}
+    for path, body in one_event_each(new_id()):
+        headers = {"idempotency-key": new_id()}
+        told = await client.post(path, json=body, headers=headers)
+        assert told.status_code == 201, told.text
+        found = await client.get("/_/receipts", params={"idempotency_key": headers["idempotency-key"]})
+        assert found.content == told.content
     await stand.servers.redis.start()
     await until(lambda: is_in(client, "redis"))
     await written(client, key, "was_noted", 9)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from uuid_utils import uuid7
 
-from gateway.events import Appended, Conflict, Mismatch, OutcomeUnknown, Stream
+from gateway.events import OF_BATCH, OF_SEVERAL, Appended, Conflict, Mismatch, OutcomeUnknown, Stream
 from gateway.log.append import pacing
 from gateway.log.epoch.partition import Partition
 from gateway.log.log import Log
@@ -153,6 +153,27 @@ async def test_a_commit_of_an_ended_epoch_is_not_taken_for_another_request_under
     assert await pending == Mismatch()
     assert await quick.length(stream) == 0
     await check_invariants(place)
+
+
+async def test_an_append_that_another_gateway_commits_keeps_the_form_of_its_receipt(
+    open_log: OpenLog, place: Place
+) -> None:
+    dead, living = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(dead, stream), opened(living, stream))
+    gate = hold_commits(dead, stream)
+    await no_sweeping(dead, living)
+    sent = [append(stream, key=b"%d" % n, form=form) for n, form in enumerate((None, OF_BATCH, OF_SEVERAL))]
+    for each in sent:
+        dead.append(each)
+    await gate.arrived()
+    await crash(dead)
+    assert await living._journal.commit(lane(living, stream).partition) == len(sent)
+    for n, each in enumerate(sent):
+        found = await living.receipt(stream.tenant, each.chosen[0], None)
+        assert found is not None
+        assert (found.form, found.places) == (each.form, each.committed_at(n + 1).places)
+    await check_invariants(place, settles=False)
 
 
 async def test_partitions_are_helped_at_once_without_getting_in_each_others_way(

@@ -133,6 +133,7 @@ def append(
     event_ids: tuple[bytes | None, ...] = (),
     body: bytes = b"body",
     events: tuple[Event, ...] | None = None,
+    form: int | None = None,
 ) -> Append:
     """What the edge would make of a request. `event_ids` are the ids that the client chose, None where it
     left one out; the other ids are minted. Requests of equal path, `body` and `expected` are equal; one that
@@ -145,7 +146,7 @@ def append(
     digest = b""
     if key is not None or chosen:
         digest = request_digest(f"/{stream.aggregate_type}/{stream.key}", body, expected)
-    return make_append(stream, events, expected, make_retry(stream.tenant, key, chosen, digest))
+    return make_append(stream, events, expected, make_retry(stream.tenant, key, chosen, digest), form=form)
 
 
 def unique_value(text: str) -> bytes:

@@ -34,7 +34,7 @@ class Receipts:
             raise Refused(unavailable()) from trouble
         if found is None:
             raise Refused(Refusal("not_found", f"No committed append has {shown}."))
-        return response.json_response(200, outcomes.appended(found, batch=len(found.event_ids) > 1).body)
+        return response.json_response(200, outcomes.appended(found, batch=found.of_batch).body)
 
 
 def _named(query: Parameters, tenant: bytes) -> tuple[bytes, bytes | None, str]:

@@ -151,7 +151,7 @@ def _appended(rows: Sequence[Any], *, replayed: bool) -> Appended:
     last = FeedPlace(rows[-1]["p"], rows[-1]["seq"], rows[-1]["mark"])
     places = tuple((stream_of(row), row["version"]) for row in rows)
     first = rows[0]["aggregate_id"], rows[0]["version"]
-    return appended_of(*first, ids, last, places, implied_among(ids), replayed=replayed)
+    return appended_of(*first, ids, last, places, implied_among(ids), rows[0]["form"], replayed=replayed)
 
 
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:

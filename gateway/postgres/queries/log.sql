@@ -49,19 +49,19 @@ SELECT max(seq) AS seq FROM search
 
 -- name: change_claims
 -- Joined to the commit of appends that claim or release unique values (postgres.py): first what becomes free, then what
--- is held, both as all of the commit leaves it. $36 tenants, $37 aggregate types, $38 keys, $39 names and $40 scopes
--- (NULL: all) of what is free; $41 values, and $42 to $46 the same of what is held; $47 the seq of each
+-- is held, both as all of the commit leaves it. $37 tenants, $38 aggregate types, $39 keys, $40 names and $41 scopes
+-- (NULL: all) of what is free; $42 values, and $43 to $47 the same of what is held; $48 the seq of each
 ), freed AS (
     DELETE FROM unique_claim c
-    USING swapped, unnest($36::uuid[], $37::text[], $38::text[], $39::text[], $40::bytea[])
+    USING swapped, unnest($37::uuid[], $38::text[], $39::text[], $40::text[], $41::bytea[])
         AS f(tenant, aggregate_type, aggregate_id, name, scope)
     WHERE c.tenant = f.tenant AND c.aggregate_type = f.aggregate_type AND c.aggregate_id = f.aggregate_id
         AND c.name = f.name AND (f.scope IS NULL OR c.scope = f.scope)
     RETURNING 1
 ), held AS (
     INSERT INTO unique_claim (value, tenant, aggregate_type, aggregate_id, name, scope, seq)
-    SELECT h.* FROM swapped, unnest($41::bytea[], $42::uuid[], $43::text[], $44::text[], $45::text[], $46::bytea[],
-        $47::bigint[]) AS h
+    SELECT h.* FROM swapped, unnest($42::bytea[], $43::uuid[], $44::text[], $45::text[], $46::text[], $47::bytea[],
+        $48::bigint[]) AS h
     WHERE (SELECT count(*) FROM freed) >= 0
 )
 
@@ -73,25 +73,25 @@ SELECT max(seq) AS seq FROM search
 -- each payload begins and how long it is (-1: none), all ids of appends, 16 bytes each with the row's salt of 16 behind it
 -- (zeros: none), all digests, 32 bytes each, and all payloads; then the identities that clients chose, these and their requests' digests as digests are; then
 -- the declared tags, and the seq of the event that has each; the revisions of the events, NULL where all are 1;
--- and last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- the forms of their appends; and last the mode. Returns the number of rows inserted, 0 when the swap failed.
 -- The arrays are unnested side by side in a list of columns: in FROM, each would be stored before it is read.
 -- The advisory lock tells swap_in_turn (migration 14), which takes the UPDATE's place where another gateway's events
 -- come before these, that a commit is under way.
 WITH swapped AS (
     UPDATE partition_log SET seq = $5, chain = $6
-    WHERE p = $1 AND epoch = $2 AND mode = $35 AND seq = $3 AND chain = $4
+    WHERE p = $1 AND epoch = $2 AND mode = $36 AND seq = $3 AND chain = $4
     RETURNING p, pg_advisory_xact_lock(1936483683, p)
 ), inserted AS (
     INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev, revision,
         append_id, salt, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
-        extra, payload)
+        extra, payload, form)
     SELECT swapped.p, $3 + r.n, r.version,
         timestamptz 'epoch' + r.recorded_at_ms * interval '1 millisecond', r.id, r.tenant,
         r.correlation_id, r.causation_id, r.spec_rev, nullif(r.revision, 1), substr($24::bytea, 32 * r.n - 31, 16),
         nullif(substr($24::bytea, 32 * r.n - 15, 16), '\x00000000000000000000000000000000'),
         substr($25::bytea, 32 * r.n - 31, 32), r.aggregate_type,
         r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra,
-        substr($26::bytea, r.payload_from, nullif(r.payload_length, -1))
+        substr($26::bytea, r.payload_from, nullif(r.payload_length, -1)), r.form
     FROM swapped, (
         SELECT generate_subscripts($7::text::bigint[], 1) AS n,
             unnest($7::text::bigint[]) AS version,
@@ -111,7 +111,8 @@ WITH swapped AS (
             unnest($20::text::text[]) AS target_id,
             unnest($21::bytea[]) AS extra,
             unnest($22::text::int[]) AS payload_from,
-            unnest($23::text::int[]) AS payload_length
+            unnest($23::text::int[]) AS payload_length,
+            unnest($35::text::int[]) AS form
     ) AS r
     RETURNING 1
 ), remembered AS (
@@ -482,7 +483,7 @@ WHERE gateway <> $1 AND seen <= clock_timestamp()
 
 -- name: receipt
 -- The events of one committed append. $1 p, $2 first seq, $3 last seq
-SELECT p, seq, id, tenant, aggregate_type, aggregate_id, version, substr(digest, 1, 4) AS mark
+SELECT p, seq, id, tenant, aggregate_type, aggregate_id, version, substr(digest, 1, 4) AS mark, form
 FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
 
 
@@ -495,10 +496,10 @@ WITH claimed AS (
 ), minted AS (
     SELECT p, seq, append_id FROM outbox WHERE id = $3::text::uuid AND tenant = $1::text::uuid
 )
-SELECT o.p, o.seq, o.id, o.tenant, o.aggregate_type, o.aggregate_id, o.version, substr(o.digest, 1, 4) AS mark
+SELECT o.p, o.seq, o.id, o.tenant, o.aggregate_type, o.aggregate_id, o.version, substr(o.digest, 1, 4) AS mark, o.form
 FROM claimed c JOIN outbox o ON o.p = c.p AND o.seq BETWEEN c.first AND c.last
 UNION ALL
-SELECT o.p, o.seq, o.id, o.tenant, o.aggregate_type, o.aggregate_id, o.version, substr(o.digest, 1, 4)
+SELECT o.p, o.seq, o.id, o.tenant, o.aggregate_type, o.aggregate_id, o.version, substr(o.digest, 1, 4), o.form
 FROM minted m JOIN outbox o ON o.p = m.p AND o.seq BETWEEN m.seq - 999 AND m.seq + 999 AND o.append_id = m.append_id
 WHERE NOT EXISTS (SELECT FROM claimed)
 ORDER BY 2
