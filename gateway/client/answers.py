@@ -187,6 +187,11 @@ def receipt_of(answer: Answer) -> Receipt:
     return Receipt(body.key, body.length, ids, replayed, body.aliases, body.position)
 
 
+def receipt_of_either(answer: Answer) -> Receipt | ReceiptOfAll:
+    several = msgspec.json.decode(answer.content, type=dict[str, msgspec.Raw])
+    return receipt_of_all(answer) if "events" in several else receipt_of(answer)
+
+
 def state(answer: Answer) -> State:
     told = msgspec.json.decode(answer.content, type=_State)
     times = told.metadata

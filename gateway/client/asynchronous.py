@@ -157,9 +157,9 @@ class AsyncClient:
 
     async def receipt(
         self, *, idempotency_key: str | None = None, event_id: str | None = None
-    ) -> Receipt | None:
-        """Of the committed append with this key, or this event; None where there is none, which says nothing
-        of one that is still under way."""
+    ) -> Receipt | ReceiptOfAll | None:
+        """Of the committed append with this key, or this event, in the form in which it was given; None where
+        there is none, which says nothing of one that is still under way."""
         try:
             return await self._carry_out(calls.receipt(idempotency_key, event_id))
         except Refused as refused:

@@ -234,13 +234,13 @@ def _source_path(source: Source) -> str:
     return _path("_", "sources", source.source, source.scope, str(source.id))
 
 
-def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt]:
+def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt | ReceiptOfAll]:
     """Raises TypeError unless exactly one of them is given."""
     given = {"idempotency_key": idempotency_key, "event_id": event_id}
     params = {name: value for name, value in given.items() if value is not None}
     if len(params) != 1:
         raise TypeError("a receipt is named by idempotency_key or by event_id")
-    return Call(Request("GET", "/_/receipts", params, {}), answers.receipt_of)
+    return Call(Request("GET", "/_/receipts", params, {}), answers.receipt_of_either)
 
 
 def claim(

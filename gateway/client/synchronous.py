@@ -156,9 +156,11 @@ class Client:
             for outcome in imports.outcomes_of(part, self._follow_steps(steps)):
                 yield outcome
 
-    def receipt(self, *, idempotency_key: str | None = None, event_id: str | None = None) -> Receipt | None:
-        """Of the committed append with this key, or this event; None where there is none, which says nothing
-        of one that is still under way."""
+    def receipt(
+        self, *, idempotency_key: str | None = None, event_id: str | None = None
+    ) -> Receipt | ReceiptOfAll | None:
+        """Of the committed append with this key, or this event, in the form in which it was given; None where
+        there is none, which says nothing of one that is still under way."""
         try:
             return self._carry_out(calls.receipt(idempotency_key, event_id))
         except Refused as refused:

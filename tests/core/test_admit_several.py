@@ -337,6 +337,10 @@ LONG = "x" * EVENT_BYTES_MAX
         (body(taken(), placed(data={"badge": []})), ("invalid_claim", "events[1].data.badge", 422)),
         (body(taken(), taken(data=LONG)), ("too_large", "events[1].data", 413)),
         (body(taken(), taken(data=LONG), x=1), ("too_large", "events[1].data", 413)),
+        (
+            body(taken(data=LONG), condition={"fail_if_events_match": MATCH}),
+            ("too_large", "events[0].data", 413),
+        ),
         (body(taken(), x=LONG), ("unknown_field", "x", 422)),
         (
             json.dumps({"events": LONG, "metadata": {"actor": ACTOR}}).encode(),

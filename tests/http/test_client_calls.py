@@ -25,6 +25,7 @@ from gateway.client import (
     Client,
     Event,
     FeedPage,
+    NewEvent,
     Patience,
     PositionFile,
     Receipt,
@@ -141,10 +142,14 @@ async def test_a_state_is_read_as_it_was_at_a_time(sluice: AsyncClient) -> None:
 async def test_a_program_that_comes_back_learns_what_it_did(sluice: AsyncClient) -> None:
     done = await sluice.create("order", [("was_noted", 1)], actor=ADA, idempotency_key="once")
     for found in (await sluice.receipt(idempotency_key="once"), await sluice.receipt(event_id=done.event_id)):
-        assert found is not None
+        assert isinstance(found, Receipt)
         assert (found.key, found.length, found.event_ids) == (done.key, 1, done.event_ids)
         assert found.position == (await sluice.feed()).position
     assert await sluice.receipt(idempotency_key="never") is None
+    several = await sluice.append_all(
+        [NewEvent("order", "was_noted", 1, key=done.key)], actor=ADA, idempotency_key="all"
+    )
+    assert await sluice.receipt(idempotency_key="all") == several
     with pytest.raises(TypeError, match="by idempotency_key or by event_id"):
         await sluice.receipt()
 
@@ -339,7 +344,7 @@ async def shop(gateway: Served, key: str, order: str, dies_at: int) -> list[Rece
         for step in ("name", "note"):
             intention = f"{order}:{step}"
             done = await sluice.receipt(idempotency_key=intention)
-            if done is None:
+            if not isinstance(done, Receipt):
                 length = (await sluice.state("order", order)).length
                 done = await sluice.append(
                     *("order", order, f"was_{step}d"), {"name": "Ada"},
