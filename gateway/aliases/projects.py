@@ -22,7 +22,8 @@ from gateway.errors import Refusal
 from gateway.events import Append, Stream
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.redact import reason
 from spec.handlers import Path, Root
 from spec.identifiers import canonicalize

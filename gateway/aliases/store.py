@@ -23,7 +23,8 @@ from gateway.events import Stream
 from gateway.log.read.ranges import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

@@ -19,7 +19,8 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.inbound.request import Request
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

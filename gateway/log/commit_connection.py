@@ -16,7 +16,8 @@ import asyncpg
 
 from gateway.log.entries import SequencedAppend, chain_over, claim_columns, commit_columns
 from gateway.log.postgres import REDIS, SQL, Postgres, connect
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.redact import reason
 
 BACKENDS_MAX: Final = 2

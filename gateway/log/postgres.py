@@ -13,7 +13,8 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

@@ -21,7 +21,8 @@ from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place
 from gateway.operations.report import Report
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, STATE_BYTES_MAX, Folded, fold
 from gateway.telemetry.redact import reason
 from spec.errors import Faults

@@ -19,7 +19,8 @@ from gateway.log.postgres import Instance, Postgres
 from gateway.log.redis import scripts
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.keys import PartitionKeys, partition_keys
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

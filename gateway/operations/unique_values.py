@@ -14,7 +14,8 @@ from gateway.events import Stream
 from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place, statement
 from gateway.operations.report import Report
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.redact import reason
 from spec.changes import claiming_events
 from spec.model import Spec

@@ -1,26 +1,6 @@
-"""The one exception for a Postgres that can't be reached, and the errors of asyncpg that mean it."""
+"""The one exception for a Postgres that can't be reached. It needs no driver: commands start without one."""
 
 from __future__ import annotations
-
-from typing import Final
-
-import asyncpg
-
-CONNECTION_ERRORS: Final = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.QueryCanceledError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.IdleSessionTimeoutError,
-)
-"""Errors after which the answer of a statement is unknown, or no statement was run."""
 
 
 class PostgresTrouble(Exception):

@@ -18,7 +18,8 @@ from gateway.errors import Refusal
 from gateway.events import Recorded, Stream, tag_key
 from gateway.items import Items
 from gateway.log.entries import event_of
-from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place

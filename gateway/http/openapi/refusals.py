@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.errors import REFUSALS, Known, Refusal
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID, RECEIPT, header_refs
-from gateway.http.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.schemas import ANY_RECEIPT, LENGTH, Schema, list_of, object_of, or_null, ref
 from gateway.names.hash_ids import CANDIDATES_MAX
 
 _CALLER = (
@@ -443,8 +443,8 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
                 "description": "What belongs to another request.",
             },
             "receipt": {
-                "anyOf": [ref("Receipt"), ref("BatchReceipt")],
-                "description": "What that request was answered: of several events as a batch is.",
+                **ANY_RECEIPT,
+                "description": "What that request was answered, in the form in which it was.",
             },
         },
         {"by": "idempotency_key", "receipt": RECEIPT},

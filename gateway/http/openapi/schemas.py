@@ -53,6 +53,9 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+ANY_RECEIPT: Final[Schema] = {"anyOf": [ref("Receipt"), ref("BatchReceipt"), ref("ReceiptOfSeveral")]}
+
+
 def object_of(required: Schema, optional: Schema | None = None, *, closed: bool = False) -> Schema:
     """An object with these properties; `closed` where no other is accepted."""
     schema: Schema = {

@@ -22,6 +22,7 @@ from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
 from gateway.http.openapi.sagas import saga_paths
 from gateway.http.openapi.schedules import schedule_paths
 from gateway.http.openapi.schemas import (
+    ANY_RECEIPT,
     LENGTH,
     OK,
     POSITION,
@@ -35,7 +36,6 @@ from gateway.http.openapi.schemas import (
 from gateway.http.openapi.sources import source_paths
 from gateway.http.openapi.tenants import tenant_paths
 
-_RECEIPTS = ("Receipt", "BatchReceipt", "ReceiptOfSeveral")
 _OPEN: list[Schema] = [{}]  # needs no key
 _OF_FEED = (
     "after", "from_time", "feed-order", "types", "event_types", "correlation_id", "actor", "tags",
@@ -201,11 +201,7 @@ def _receipts() -> Schema:
         "What a committed append was answered, by its Idempotency-Key or by the id of an event of it",
         tag=TAG,
         parameters=("of-key", "of-event"),
-        done={
-            "200": answer(
-                "The receipt.", {"anyOf": [ref("Receipt"), ref("BatchReceipt"), ref("ReceiptOfSeveral")]}
-            )
-        },
+        done={"200": answer("The receipt.", ANY_RECEIPT)},
         refused="receipt",
     )
 
