@@ -7,7 +7,7 @@ answers leave room for fields that are added later.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from gateway.admit.envelope_shape import PREVIOUS_LENGTH_MAX
 from gateway.admit.items import ITEM_TAGS_MAX, ITEMS_MAX, TYPES_MAX
