@@ -185,9 +185,14 @@ async def _measure_live(client: httpx.AsyncClient, rate: int, seconds: int) -> N
     )
 
 
+def numbers(given: list[str], *defaults: int) -> list[int]:
+    """Those given, then the defaults of the places behind them."""
+    return [int(each) for each in given] + list(defaults[len(given) :])
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["live"]:
-        uvloop.run(run_live(*(int(each) for each in [*sys.argv[2:], "500", "10"][:2])))
+        uvloop.run(run_live(*numbers(sys.argv[2:], 500, 10)))
         sys.exit()
     sys.setswitchinterval(SWITCH_S)
-    uvloop.run(run(*(int(each) for each in [*sys.argv[1:], "200000", "20000", "1"][:3])))
+    uvloop.run(run(*numbers(sys.argv[1:], 200_000, 20_000, 1)))
