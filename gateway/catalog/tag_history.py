@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -34,6 +34,8 @@ _TURN_S: Final = 0.005
 
 Pairs = list[tuple[UUID, int]]
 """Keys of tags, each with the seq of an event that has it, or should have."""
+Readings = Callable[[Any], Awaitable[Sequence[bytes]]]
+"""The forms in which the data of a row of `stored_events` give tags."""
 
 
 async def look_for_tags(conn: Any, tenant_id: UUID, old: Spec, new: Spec, use: Use) -> None:
@@ -48,7 +50,8 @@ async def look_for_tags(conn: Any, tenant_id: UUID, old: Spec, new: Spec, use: U
         lacking: dict[str, set[int]] = {event: set() for event in events}
         having: dict[str, set[int]] = {event: set() for event in events}
         whole = True
-        async for read, found in _pages(conn, tenant_id, salt, declared, _rules_of(events)):
+        presented = _presented(tenant_id, declared)
+        async for read, found in pages_of_tags(conn, tenant_id, salt, name, _rules_of(events), presented):
             left -= read
             missing = await _missing(conn, [pair for _, _, pairs in found for pair in pairs])
             for event, rule, pairs in found:
@@ -87,31 +90,43 @@ def _tell(
             use.conflicts.append(Conflict(place, why))
 
 
-async def _pages(
-    conn: Any, tenant_id: UUID, salt: bytes, declared: AggregateType, rules: Mapping[str, Sequence[TagRule]]
+def _presented(tenant_id: UUID, declared: AggregateType) -> Readings:
+    async def presented(row: Any) -> Sequence[bytes]:
+        event_type = declared.events.get(row["type"])
+        return () if event_type is None else (await present(tenant_id, declared.name, event_type, row),)
+
+    return presented
+
+
+async def pages_of_tags(
+    conn: Any,
+    tenant_id: UUID,
+    salt: bytes,
+    name: str,
+    rules: Mapping[str, Iterable[TagRule]],
+    readings: Readings,
+    most: int = _PAGE_EVENTS,
 ) -> AsyncIterator[tuple[int, list[tuple[str, TagRule, Pairs]]]]:
-    """How many events a page has, and the tags of each by each rule of its type, where it gives any."""
+    """The stored events of an aggregate type, `most` at a time: how many a page has, and the tags of each by
+    each rule of its type, where it gives any."""
     key, version = "", 0
     while True:
-        rows = await conn.fetch(
-            statement("stored_events"), tenant_id, declared.name, key, version, [*rules], _PAGE_EVENTS
-        )
+        rows = await conn.fetch(statement("stored_events"), tenant_id, name, key, version, [*rules], most)
         found, begun = [], time.monotonic()
         for row in rows:
-            event_type = declared.events.get(row["type"])
-            if row["payload"] is None or event_type is None or row["type"] not in rules:
+            if row["payload"] is None or row["type"] not in rules:
                 continue
-            data = msgspec.json.decode(await present(tenant_id, declared.name, event_type, row))
-            for rule in rules[row["type"]]:
-                tags = tags_of((rule,), data, salt)
-                if tags and not isinstance(tags, TagFault):
-                    pairs = [(UUID(bytes=tag_key(tenant_id.bytes, tag)), row["seq"]) for tag in tags]
-                    found.append((row["type"], rule, pairs))
+            for data in map(msgspec.json.decode, await readings(row)):
+                for rule in rules[row["type"]]:
+                    tags = tags_of((rule,), data, salt)
+                    if tags and not isinstance(tags, TagFault):
+                        pairs = [(UUID(bytes=tag_key(tenant_id.bytes, tag)), row["seq"]) for tag in tags]
+                        found.append((row["type"], rule, pairs))
             if time.monotonic() - begun > _TURN_S:
                 await asyncio.sleep(0)
                 begun = time.monotonic()
         yield len(rows), found
-        if len(rows) < _PAGE_EVENTS:
+        if len(rows) < most:
             return
         key, version = rows[-1]["aggregate_id"], rows[-1]["version"]
 
@@ -133,7 +148,8 @@ async def backfill(conn: Any, tenant_id: UUID, spec: Spec) -> AsyncIterator[tupl
     many tags were given. Running it again gives nothing twice."""
     salt = await conn.fetchval("SELECT salt FROM tenant WHERE id = $1", tenant_id)
     for name, rules in _tagged(spec).items():
-        async for read, found in _pages(conn, tenant_id, salt, spec.aggregate_types[name], rules):
+        presented = _presented(tenant_id, spec.aggregate_types[name])
+        async for read, found in pages_of_tags(conn, tenant_id, salt, name, rules, presented):
             pairs = [pair for _, _, each in found for pair in each]
             rows = await conn.fetch(
                 statement("add_tags"), [key for key, _ in pairs], [seq for _, seq in pairs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,7 +15,7 @@ import pytest
 from redis.asyncio import Redis
 from uuid_utils.compat import uuid7
 
-from gateway.catalog import keys, tenants
+from gateway.catalog import keys, tag_deletion, tenants
 from gateway.catalog.database import change
 from gateway.catalog.model import Scope
 from gateway.config import Config
@@ -131,8 +132,18 @@ async def test_a_suspended_tenant_is_refused_everywhere_until_it_resumes(
 
 
 async def test_tags_of_all_revisions_and_quarantined_appends_go_with_their_tenant(
-    own_config: Config, own_outbox: asyncpg.Pool, own_tenant: Account
+    own_config: Config, own_outbox: asyncpg.Pool, own_tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Specs are read beside the event loop: a large one takes up to seconds."""
+    loops: list[bool] = []
+    for name in ("parse", "_rules"):
+        of = getattr(tag_deletion, name)
+
+        def noted(*args: Any, of: Any = of) -> Any:
+            loops.append(threading.current_thread() is threading.main_thread())
+            return of(*args)
+
+        monkeypatch.setattr(tag_deletion, name, noted)
     key = await operators_key(own_outbox)
     async with serving(own_config) as served, new_client(served.url, key) as operator:
         going, admin = await provisioned(operator, "tagging")
@@ -154,6 +165,8 @@ async def test_tags_of_all_revisions_and_quarantined_appends_go_with_their_tenan
                 return bool((await operator.get(f"/_/tenants/{going}")).json()["status"] == "deleted")
 
             await until(is_gone)
+    assert loops
+    assert not any(loops)
     assert await own_outbox.fetchval("SELECT count(*) FROM event_tag") == 0
     left = await own_outbox.fetch("SELECT entry FROM quarantined_append")
     assert [row["entry"] for row in left] == [b"\x91" + stays]
