@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.gateways import KeyOption, UrlOption, at_gateway
+from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, moment, print_json, print_json_text, refuse, say
 
@@ -187,16 +187,12 @@ def _target(text: str) -> Any:
 def _actor(client: Client, option: str | None) -> Actor:
     """As given, or the person at this terminal: of type `user` where the spec has it, else its first agent
     type; the id is the same for the same login name, here and on every machine."""
-    import msgspec
-
     from gateway.client import Actor, Refused
-    from gateway.client.calls import get
 
     if given := option or os.environ.get("SLUICE_ACTOR"):
         return Actor(*_pair(given, "--actor"))
     try:
-        answer = msgspec.json.decode(client.call(get(("_", "spec"))).content)
-        types = answer["spec"].get("agent_types", [])
+        types = fetched(client, ("_", "spec"))["spec"].get("agent_types", [])
     except Refused as refused:
         if refused.code != "forbidden":
             raise

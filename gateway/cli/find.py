@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from gateway.cli.gateways import KeyOption, UrlOption, at_gateway
+from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched
 from gateway.cli.output import JsonOption, print_json, print_table, refuse
 
 if TYPE_CHECKING:
@@ -139,18 +139,14 @@ def _feed(client: Client, what: str, by: dict[str, str]) -> Iterator[Found]:
 
 def _asked(client: Client, segments: tuple[str, ...], **params: str) -> dict[str, Any] | None:
     """The answer; None where there is no such thing, or nothing can be named so."""
-    import msgspec
-
     from gateway.client import Refused
-    from gateway.client.calls import get
 
     try:
-        answer: dict[str, Any] = msgspec.json.decode(client.call(get(segments, params)).content)
+        return fetched(client, segments, params)
     except Refused as refused:
         if refused.status in (400, 403, 404, 422):  # 403: beyond what a narrow key may see
             return None
         raise
-    return answer
 
 
 def _uuid(text: str) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -67,6 +67,29 @@ def at_gateway(
     except SluiceError as trouble:
         refuse(f"the gateway at {redacted(place)}: {trouble}")
     raise AssertionError("refuse ends the command")
+
+
+def fetched(
+    client: Client, segments: tuple[str, ...], params: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The answer to a GET of the path of these segments."""
+    from gateway.client.calls import get
+
+    return _decoded(client.call(get(segments, params or {})).content)
+
+
+def posted(client: Client, segments: tuple[str, ...], body: dict[str, str]) -> dict[str, Any]:
+    """Likewise to a POST."""
+    from gateway.client.calls import post
+
+    return _decoded(client.call(post(segments, body)).content)
+
+
+def _decoded(content: bytes) -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.json.decode(content)
+    return found
 
 
 def _url(option: str | None) -> str:

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.cli.gateways import KeyOption, UrlOption, at_gateway
+from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched, posted
 from gateway.cli.output import JsonOption, print_json, print_table, say
-from gateway.cli.schedules import fetched, posted
 
 app = typer.Typer(no_args_is_help=True, help="Sagas: list and show them; retry or abandon stuck ones.")
 
@@ -28,7 +27,7 @@ def list_(
 ) -> None:
     """List sagas, those that changed last first."""
     params = {"limit": str(limit)} | ({} if state is None else {"state": state})
-    found = at_gateway(url, api_key, lambda client: fetched(client, ("sagas",), params), as_json=as_json)
+    found = at_gateway(url, api_key, lambda client: fetched(client, ("_", "sagas"), params), as_json=as_json)
     if as_json:
         print_json(found)
         return
@@ -41,7 +40,7 @@ def show(
     saga: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Print one as JSON."""
-    found = at_gateway(url, api_key, lambda client: fetched(client, ("sagas", saga)), as_json=as_json)
+    found = at_gateway(url, api_key, lambda client: fetched(client, ("_", "sagas", saga)), as_json=as_json)
     print_json(found if as_json else found["saga"])
 
 
@@ -62,7 +61,7 @@ def abandon(
 
 
 def _act(saga: str, what: str, url: str | None, api_key: str | None, *, as_json: bool) -> None:
-    path = ("sagas", saga, what)
+    path = ("_", "sagas", saga, what)
     found = at_gateway(url, api_key, lambda client: posted(client, path, {}), as_json=as_json)
     if as_json:
         print_json(found)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from gateway.cli.gateways import KeyOption, UrlOption, at_gateway
+from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched, posted
 from gateway.cli.output import JsonOption, print_json, print_table, say
-
-if TYPE_CHECKING:
-    from gateway.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="Timers: list, show, cancel, run and move them.")
 
@@ -36,7 +33,9 @@ def list_(
     """List timers by the time at which they are due."""
     asked = {"limit": str(limit), "state": state, "type": of, "key": key}
     params = {name: text for name, text in asked.items() if text is not None}
-    found = at_gateway(url, api_key, lambda client: fetched(client, ("schedules",), params), as_json=as_json)
+    found = at_gateway(
+        url, api_key, lambda client: fetched(client, ("_", "schedules"), params), as_json=as_json
+    )
     if as_json:
         print_json(found)
         return
@@ -49,7 +48,9 @@ def show(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Print one as JSON."""
-    found = at_gateway(url, api_key, lambda client: fetched(client, ("schedules", schedule)), as_json=as_json)
+    found = at_gateway(
+        url, api_key, lambda client: fetched(client, ("_", "schedules", schedule)), as_json=as_json
+    )
     print_json(found if as_json else found["schedule"])
 
 
@@ -91,33 +92,12 @@ def _act(
     *,
     as_json: bool,
 ) -> None:
-    path = ("schedules", schedule, what)
+    path = ("_", "schedules", schedule, what)
     found = at_gateway(url, api_key, lambda client: posted(client, path, body), as_json=as_json)
     if as_json:
         print_json(found)
     else:
         say(f"{schedule} is {done}")
-
-
-def fetched(client: Client, below: tuple[str, ...], params: dict[str, str] | None = None) -> dict[str, Any]:
-    """The answer to a GET of a path below `/_`."""
-    from gateway.client.calls import get
-
-    return _decoded(client.call(get(("_", *below), params or {})).content)
-
-
-def posted(client: Client, below: tuple[str, ...], body: dict[str, str]) -> dict[str, Any]:
-    """Likewise to a POST."""
-    from gateway.client.calls import post
-
-    return _decoded(client.call(post(("_", *below), body)).content)
-
-
-def _decoded(content: bytes) -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.json.decode(content)
-    return found
 
 
 def _row(timer: dict[str, Any]) -> list[str]:

@@ -113,9 +113,9 @@ class _Single(msgspec.Struct):
 
 
 def receipt_of_all(answer: Answer) -> ReceiptOfAll:
-    told = msgspec.json.decode(answer.content, type=ReceiptOfAll)
+    body = msgspec.json.decode(answer.content, type=ReceiptOfAll)
     replayed = answer.headers.get("idempotency-replayed") == "true"
-    return msgspec.structs.replace(told, replayed=replayed)
+    return msgspec.structs.replace(body, replayed=replayed)
 
 
 def resolved(answer: Answer) -> Resolved:
@@ -193,23 +193,23 @@ def receipt_of_either(answer: Answer) -> Receipt | ReceiptOfAll:
 
 
 def state(answer: Answer) -> State:
-    told = msgspec.json.decode(answer.content, type=_State)
-    times = told.metadata
-    return State(told.key, told.data, times.length, times.created_at, times.updated_at, told.aliases)
+    body = msgspec.json.decode(answer.content, type=_State)
+    times = body.metadata
+    return State(body.key, body.data, times.length, times.created_at, times.updated_at, body.aliases)
 
 
 def row(answer: Answer) -> Row:
     return _row_of(msgspec.json.decode(answer.content, type=_Row))
 
 
-def _row_of(told: _Row) -> Row:
-    times = told.metadata
-    return Row(told.key, told.data, times.length, times.created_at, times.updated_at)
+def _row_of(body: _Row) -> Row:
+    times = body.metadata
+    return Row(body.key, body.data, times.length, times.created_at, times.updated_at)
 
 
 def row_page(answer: Answer) -> RowPage:
-    told = msgspec.json.decode(answer.content, type=_Rows)
-    return tuple(map(_row_of, told.items)), told.next
+    body = msgspec.json.decode(answer.content, type=_Rows)
+    return tuple(map(_row_of, body.items)), body.next
 
 
 def length(answer: Answer) -> int:

@@ -128,8 +128,8 @@ class LiveFeed:
                 viewer = _Viewer(api, asked, resumed or query.get("after") or "now", shared, gone)
                 while not (gone.is_set() or self._stopping.is_set()):
                     begun = loop.time()
-                    told, ended = await viewer.look()
-                    await more(send, told)
+                    message, ended = await viewer.look()
+                    await more(send, message)
                     if ended:
                         break
                     await taken(send)
@@ -194,8 +194,8 @@ def _shown(look: Look) -> bytes:
     return position + _message("look", {"gap": look.gap and look.gap._asdict(), "rows": rows})
 
 
-def _message(kind: str, told: Mapping[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(told))
+def _message(kind: str, data: Mapping[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(data))
 
 
 HEADERS: Final = ((b"content-type", SSE), (b"cache-control", b"no-store"))

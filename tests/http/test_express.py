@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import asyncpg
 import httpx
@@ -12,11 +11,11 @@ import pytest
 
 from gateway.http.fast_path import appends
 from gateway.http.fast_path.appends import FastAppends
-from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
 from tests.http.raw import Answer, connected, request
 from tests.support.accounts import Account
 from tests.support.calls import append, envelope, length_of, new_id, noted, refused, until
+from tests.support.fast_path import Taken, break_hand_over, broken, failures
 from tests.support.serving import Served
 
 _STEP_BYTES = 37
@@ -27,25 +26,9 @@ def an_append(key: str, api_key: str, data: object = 1, **metadata: object) -> b
     return request("POST", f"/order/{key}/was_noted", api_key, body)
 
 
-class Taken:
-    """What the express said to each request."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.said: list[bool] = []
-        self.by: set[FastAppends] = set()
-        take = FastAppends.take
-
-        def told(*args: object) -> bool:
-            self.by.add(args[0])  # type: ignore[arg-type]
-            self.said.append(take(*args))  # type: ignore[arg-type]
-            return self.said[-1]
-
-        patch.setattr(FastAppends, "take", told)
-
-
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
-    return Taken(monkeypatch)
+    return Taken(monkeypatch, FastAppends)
 
 
 async def test_an_ordinary_append_takes_the_express(writer: httpx.AsyncClient, taken: Taken) -> None:
@@ -165,15 +148,6 @@ async def test_a_bug_while_a_refusal_is_written_is_an_unknown_outcome_and_not_a_
     assert taken.said[-1]
 
 
-def broken(*_args: object, **_more: object) -> object:
-    raise RuntimeError("a bug")
-
-
-def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The methods of the requests that failed on the short way, as logged."""
-    return [record.method for record in caplog.records if record.msg == "fast_path_failed"]
-
-
 async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_once(
     writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,14 +164,8 @@ async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
 ) -> None:
     key = new_id()
     await noted(writer, key, 1)
-    take_on = Sequencer._take_on
-
-    def failing(self: Sequencer, *args: Any) -> None:
-        take_on(self, *args)
-        raise RuntimeError("a bug")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Sequencer, "_take_on", failing)
+        break_hand_over(patch)
         answer = await append(writer, "order", key, "was_noted", 2)
     refused(answer, 504, "outcome_unknown")
     assert failures(caplog) == ["POST"]

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from gateway.http.fast_path.several import FastSeveral
-from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
 from tests.http.raw import Answer, connected, request
 from tests.support.accounts import Account
 from tests.support.calls import ACTOR, appended, events_of, length_of, new_event_id, new_id, refused, until
+from tests.support.fast_path import Taken, break_hand_over, broken, failures
 from tests.support.serving import Served
 
 PATH = "/_/append"
@@ -37,23 +37,9 @@ def condition(tag: str, after: str | None = None) -> dict[str, Any]:
     return {"fail_if_events_match": {"items": [{"tags": [tag]}]}, "after": after}
 
 
-class Taken:
-    """Whether each request to PATH was taken."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.said: list[bool] = []
-        take = FastSeveral.take
-
-        def told(*args: Any) -> bool:
-            self.said.append(take(*args))
-            return self.said[-1]
-
-        patch.setattr(FastSeveral, "take", told)
-
-
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
-    return Taken(monkeypatch)
+    return Taken(monkeypatch, FastSeveral)
 
 
 HERE, OTHER, EMPTY = new_id(), new_id(), new_id()
@@ -167,14 +153,6 @@ async def test_keys_of_another_scope_and_of_nobody_are_refused_as_everywhere(
     assert taken.said == [False, False]
 
 
-def broken(*_args: object, **_more: object) -> object:
-    raise RuntimeError("a bug")
-
-
-def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.method for record in caplog.records if record.msg == "fast_path_failed"]
-
-
 async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_once(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,14 +169,8 @@ async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
 ) -> None:
     key = new_id()
     await appended(client, "order", key, "was_noted", 1)
-    take_on = Sequencer._take_on
-
-    def failing(self: Sequencer, *args: Any) -> None:
-        take_on(self, *args)
-        raise RuntimeError("a bug")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Sequencer, "_take_on", failing)
+        break_hand_over(patch)
         refused(await client.post(PATH, json=body(of(key, 2))), 504, "outcome_unknown")
     assert failures(caplog) == ["POST"]
     assert (await client.post(PATH, json=body(of(key, 3)))).status_code == 201

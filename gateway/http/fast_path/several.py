@@ -90,13 +90,16 @@ class FastSeveral:
 
     def _settled(self, call: _Call, settled: asyncio.Future[Outcome]) -> None:
         append = call.judged.append
+        answer: Answer | None = None
         try:
             outcome = OutcomeUnknown(append.append_id) if settled.cancelled() else settled.result()
             if type(outcome) is Appended:
-                self._reply(call, answer_to_appended(outcome, append.stream.aggregate_type))
-                return
+                answer = answer_to_appended(outcome, append.stream.aggregate_type)
         except Exception:
             self._fail(call)
+            return
+        if answer is not None:
+            self._reply(call, answer)
             return
         # The words may have to be read first, or other keys tried.
         task = asyncio.create_task(self._answer(call, outcome))
