@@ -80,7 +80,7 @@ from gateway.http.api.tickets import Tickets
 from gateway.http.api.upcasts import Upcasts
 from gateway.http.api.webhooks import BAD_SIGNATURE, Webhooks
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
-from gateway.http.authentication import Authenticator
+from gateway.http.authentication import Authenticator, RateLimits
 from gateway.http.bounds import Connections, Limited, bodies_of, requests_of
 from gateway.http.cors import Cors
 from gateway.http.fast_path.appends import FastAppends
@@ -92,7 +92,6 @@ from gateway.http.metrics import MetricsMiddleware, MetricsPage
 from gateway.http.openapi.endpoint import OpenApi
 from gateway.http.ops import MetricsHere, Ops, ops_listening
 from gateway.http.outcomes import Outcomes
-from gateway.http.rate_limits import RateLimits
 from gateway.http.request import Application
 from gateway.http.server.protocol import make_protocol
 from gateway.http.tracing import TracingMiddleware

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.events import Recorded
+from gateway.events import Recorded, uuid_text
 from gateway.stored_extra import identity_json, split
-
-
-def uuid_text(raw: bytes) -> str:
-    pairs = raw.hex("-", 2)
-    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"
 
 
 def seconds(ms: int) -> str:

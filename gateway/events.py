@@ -273,6 +273,12 @@ def identity(tenant: bytes, kind: str, value: bytes) -> bytes:
     return sha256(framed).digest()
 
 
+def uuid_text(raw: bytes) -> str:
+    """An id as the contract shows it."""
+    pairs = raw.hex("-", 2)
+    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"
+
+
 def event_identity(tenant: bytes, event_id: bytes) -> bytes:
     """`identity(tenant, "event", event_id)`, for every append: the lengths are known."""
     return sha256(b"sluice/identity/116:%b5:event16:%b" % (tenant, event_id)).digest()

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from gateway.event_json import uuid_text
-from gateway.events import Recorded
+from gateway.events import Recorded, uuid_text
 from gateway.follow.fields import fields_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache

@@ -29,6 +29,7 @@ from gateway.events import (
     Stream,
     Unchanged,
     UnknownPosition,
+    uuid_text,
 )
 from gateway.http import render
 from gateway.items import Condition
@@ -226,7 +227,7 @@ def known(outcome: Known, *, batch: bool) -> Answer:
             why = f"Postgres rejected it ({error}); it is quarantined for the operator."
             return refused(Refusal("not_committed", f"The event will never appear: {why}"), 30)
         case OutcomeUnknown(event_id):
-            return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
+            return refused(_UNKNOWN, 1, event_id=uuid_text(event_id))
         case _:
             assert_never(outcome)
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.errors import Refusal
-from gateway.event_json import event_json, fed_json, uuid_text
-from gateway.events import Appended, FeedPlace, Recorded
+from gateway.event_json import event_json, fed_json
+from gateway.events import Appended, FeedPlace, Recorded, uuid_text
 from gateway.relay.position import encode_place
 
-__all__ = ["event_json", "events_json", "fed_json", "uuid_text"]
+__all__ = ["event_json", "events_json", "fed_json"]
 
 encode = msgspec.json.Encoder().encode
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -133,7 +132,3 @@ def time_of(value: object) -> float | None:
     except ValueError:
         return None
     return None if found.tzinfo is None else found.timestamp()
-
-
-def uuid_text(value: bytes) -> str:
-    return str(UUID(bytes=value))

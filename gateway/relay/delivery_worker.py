@@ -20,7 +20,7 @@ from typing import Final, assert_never
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.event_json import uuid_text
+from gateway.events import uuid_text
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor

@@ -16,8 +16,8 @@ import pytest
 
 from gateway.config import Config
 from gateway.http.addresses import Addresses
+from gateway.http.authentication import RateLimits
 from gateway.http.bounds import LOOK_UPS_OF_ONE
-from gateway.http.rate_limits import RateLimits
 from gateway.http.request import Head
 from gateway.names import tokens
 from tests.support.accounts import Account, open_account

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gateway.events import Recorded
-from gateway.http.render import uuid_text
+from gateway.events import Recorded, uuid_text
 
 BATCH = b"application/cloudevents-batch+json"
 

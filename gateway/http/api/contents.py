@@ -13,7 +13,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import UNANSWERED, statement
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
-from gateway.event_json import uuid_text
+from gateway.events import uuid_text
 from gateway.http.api.reads import unavailable
 from gateway.http.parameters import Parameters, require_declared
 from gateway.http.render import encode

@@ -40,6 +40,7 @@ from gateway.events import (
     derived_id,
     make_append,
     make_retry,
+    uuid_text,
 )
 from gateway.http.api.appends import mint, minted_key
 from gateway.http.api.bulk import NDJSON
@@ -48,7 +49,7 @@ from gateway.http.api.reads import unavailable
 from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.parameters import Parameters, uuid_of
-from gateway.http.render import encode, uuid_text
+from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import PRIVATE
 from gateway.log.log import Log

@@ -22,8 +22,7 @@ from gateway.catalog.model import Principal
 from gateway.catalog.source_ids import Mapping
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.event_json import uuid_text
-from gateway.events import Stream
+from gateway.events import Stream, uuid_text
 from gateway.http.api.reads import unavailable
 from gateway.http.json_body import decoded
 from gateway.http.parameters import Parameters

@@ -15,12 +15,13 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.events import uuid_text
 from gateway.http import response
 from gateway.http.addresses import Addresses
 from gateway.http.authentication import spec_unread
 from gateway.http.bounds import Bounded, Received
 from gateway.http.correlation import NAME, line_of
-from gateway.http.render import position_text, refusal_json, uuid_text
+from gateway.http.render import position_text, refusal_json
 from gateway.http.request import Head, Receive, Refused, Scope, Send, content_length, read_body, too_large
 from gateway.http.server.fast_path import Reply
 from gateway.inbound.handshakes import REFUSED, Answered, echoed

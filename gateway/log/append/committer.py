@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 
 from gateway.events import Quarantined
 from gateway.log.append.journal import CannotHelp, Journal, quarantine
-from gateway.log.append.pending import Pending
-from gateway.log.append.sequenced import SequencedBatch
+from gateway.log.append.pending import Pending, SequencedBatch
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
 from gateway.log.entries import SequencedAppend, chain_over
 from gateway.log.epoch.partition import Partition

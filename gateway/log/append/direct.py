@@ -16,8 +16,7 @@ from gateway.events import Stream
 from gateway.log.append.deferred_outcomes import DeferredOutcomes, Verdict
 from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Original, claims_of
-from gateway.log.append.pending import Pending, expected_of
-from gateway.log.append.sequenced import Commits, SequencedBatch
+from gateway.log.append.pending import Commits, Pending, SequencedBatch, expected_of
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
 from gateway.log.epoch.partition import Partition

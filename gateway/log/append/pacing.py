@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.log.append.pending import Queue
-from gateway.log.append.sequenced import Commits
+from gateway.log.append.pending import Commits, Queue
 
 _HALF_MIN = 16  # fewer are not worth a call of their own
 # With more, Redis, Postgres and this process wait for each other, measured with 256 connections; unless so

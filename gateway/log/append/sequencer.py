@@ -25,8 +25,17 @@ from gateway.log.append.identities import ClaimedByAnother, Original
 from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.append.look_ups import Claimed, LookUps
 from gateway.log.append.pacing import BatchPolicy, GatewayLoad
-from gateway.log.append.pending import Backlog, Link, Outstanding, Pending, Queue, Waiter, expected_of
-from gateway.log.append.sequenced import Commits, SequencedBatch
+from gateway.log.append.pending import (
+    Backlog,
+    Commits,
+    Link,
+    Outstanding,
+    Pending,
+    Queue,
+    SequencedBatch,
+    Waiter,
+    expected_of,
+)
 from gateway.log.entries import sequenced_append
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
