@@ -99,9 +99,13 @@ class ProjectionOutput:
                 continue
             try:
                 view = self._view(each, payload, after)
-                steps.append(_Step(each, rule, view, self._keys(rule, view)))
+                keys, bad = self._keys(rule, view)
             except Unfit as unfit:
-                misfits.append(misfit_of(each.recorded, None, str(unfit)))
+                keys, bad = (), str(unfit)
+            if bad:
+                misfits.append(misfit_of(each.recorded, None, bad))
+            if keys:
+                steps.append(_Step(each, rule, view, keys))
         return steps
 
     def _view(self, event: Event, payload: bytes, after: Mapping[int, bytes]) -> View:
@@ -114,19 +118,31 @@ class ProjectionOutput:
             roots[Root.AGGREGATE] = decode_fields(state)
         return View(event.recorded, payload, roots, Budget())
 
-    def _keys(self, rule: Rule, view: View) -> Sequence[str]:
-        """Of the rows, each once. Raises Misfit."""
+    def _keys(self, rule: Rule, view: View) -> tuple[Sequence[str], str]:
+        """Of the rows, each once; and what is wrong with others in the list, "" for none. Raises Misfit."""
         found = found_at(rule.key, view)
         if found is None:
             raise Unfit("It names no row: there is nothing where its key should be.")
         if not rule.several:
-            return (self._key(found),)
+            return (self._key(found),), ""
         listed = items_of(found)
         if listed is None:
             raise Unfit(f"Its keys are {kind(found)}, not a list.")
         if len(listed) > KEYS_MAX:
             raise Unfit(f"It names {len(listed)} rows; an event changes at most {KEYS_MAX}.")
-        return tuple(dict.fromkeys(map(self._key, listed)))
+        keys: dict[str, None] = {}
+        bad = []
+        for at, each in enumerate(listed):
+            try:
+                keys[self._key(each)] = None
+            except Unfit as unfit:
+                bad.append((at, unfit))
+        if not bad:
+            return tuple(keys), ""
+        at, first = bad[0]
+        return tuple(
+            keys
+        ), f"{len(bad)} of its {len(listed)} keys give no row; the first is at [{at}]. {first}"
 
     def _key(self, node: Node) -> str:
         value = plain(node)

@@ -123,6 +123,20 @@ async def test_a_split_changes_each_row_once_and_a_closed_one_begins_again(shop:
     assert listed["count"] == 2
 
 
+async def test_a_bad_key_in_a_list_is_counted_and_keeps_no_other_row_from_its_change(shop: Shop) -> None:
+    one, other = new_id(), new_id()
+    parts = [{"customer_id": each} for each in (one, "nobody", 7, other)]
+    await shop.append(new_id(), "was_split", {"parts": parts})
+    await shop.append(new_id(), "was_split", {"parts": parts[1:3]})
+    told = await shop.get("/_/projections/customer_totals")
+    assert {each["key"]: each["data"] for each in told["items"]} == {one: {"parts": 1}, other: {"parts": 1}}
+    assert told["does_not_fit"] == 2
+    assert [each["error"] for each in told["misfits"]] == [
+        "2 of its 4 keys give no row; the first is at [1]. Its key is a text that is not an identifier.",
+        "2 of its 2 keys give no row; the first is at [0]. Its key is a text that is not an identifier.",
+    ]
+
+
 async def test_rows_see_data_brought_to_the_present_revision(shop: Shop) -> None:
     customer, key = new_id(), new_id()
     await shop.append(key, "was_placed", {"customer": customer, "total": 1})
