@@ -15,7 +15,7 @@ from typing import Self
 
 from gateway.dev.listen import listen
 from tests.failpoints.nursery import ARMED, FIRED, PASSED, SHARED_BYTES
-from tests.faults.cluster import ROOT
+from tests.faults.gateway_at import ROOT
 from tests.support import drive
 
 LAST_LINES = 20

@@ -4,6 +4,7 @@
     python -m tests.faults --only redis-split net-hold --gateways 2
     python -m tests.faults --cluster --minutes 30
     python -m tests.faults --postgres-pair synchronous --minutes 10
+    python -m tests.faults --beside-release REF --minutes 10
     python -m tests.faults --bad NAME, --all-bad
 
 A run is a row of episodes, each on fresh servers with a seed of its own, counted up from --seed.
@@ -25,6 +26,7 @@ from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.choice import usual
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS
+from tests.faults.releases import release_of
 from tests.faults.slow_postgres import DISK_FULL
 
 EPISODE_S = 60.0
@@ -56,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
         help="Postgres has a standby, which takes over",
     )
     parser.add_argument(
+        "--beside-release",
+        metavar="REF",
+        default=None,
+        help="half of the gateways are of that commit, tag or branch, and are exchanged for today's",
+    )
+    parser.add_argument(
         "--set", nargs="+", metavar="SLUICE_NAME=VALUE", default=[], help="of the gateways, in every episode"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", default=None, help="write the report there too")
@@ -75,7 +83,7 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     while left_s > 1:
         plan = Plan(
             seed, min(EPISODE_S, left_s), _gateways(asked, asked.cluster), faults, spread=asked.cluster,
-            settings=_settings(asked), standby=asked.postgres_pair,
+            settings=_settings(asked), standby=asked.postgres_pair, earlier=asked.earlier,
         )  # fmt: skip
         result = await run_episode(plan)
         results.append(result)
@@ -90,7 +98,9 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
 def _faults(
     asked: argparse.Namespace, of_build: tuple[str, ...], spread: bool, standby: str
 ) -> tuple[str, ...]:
-    return tuple(asked.only or of_build) or usual(spread=spread, standby=standby, mounts=asked.mounts)
+    return tuple(asked.only or of_build) or usual(
+        spread=spread, standby=standby, mounts=asked.mounts, two_releases=asked.earlier is not None
+    )
 
 
 def _gateways(asked: argparse.Namespace, spread: bool) -> int:
@@ -144,6 +154,7 @@ def main(arguments: list[str]) -> int:
     asked = _parser().parse_args(arguments)
     if asked.seed is None:
         asked.seed = int(time.time())
+    asked.earlier = release_of(asked.beside_release) if asked.beside_release else None
     wrong = disk.isolate()
     asked.mounts = wrong is None
     if wrong is not None:

@@ -240,6 +240,13 @@ def _known_before_the_epoch() -> None:
     KnownIdentities.verified = verified  # type: ignore[method-assign]
 
 
+def _judges_by_any_catalog() -> None:
+    import gateway.catalog.catalog
+
+    assert gateway.catalog.catalog.STALE_S < 60
+    gateway.catalog.catalog.STALE_S = 1e9  # type: ignore[misc]
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -315,6 +322,9 @@ BUILDS: dict[str, Build] = {
     "stand-ins-unbounded": Build(
         "sends a commit that waits on one more connection each time",
         _stand_ins_unbounded, faults=("postgres-lock",), settings=SHORT_DEADLINE,
+    ),
+    "any-catalog": Build(
+        "judges by keys and specs of any age", _judges_by_any_catalog, faults=("stopped-past-leases",)
     ),
     "loss-adopted": Build(
         "goes on from a Postgres that lost commits",

@@ -41,7 +41,7 @@ _OP = re.compile(rb'^\{"op": ?"([^"#]+)#(\d+)",')
 
 class Violation(NamedTuple):
     """`kind`: lost, doubled, reordered, phantom, corrupted, receipt, conflict, stale, identity, gap, chain,
-    copy, epoch, quarantine, alarm, growth, answer or stuck."""
+    copy, epoch, quarantine, alarm, growth, answer, outdated or stuck."""
 
     kind: str
     told: str
@@ -157,6 +157,8 @@ def _operations(found: _Found) -> Told:
         rows = found.rows_of.get(operation.id, {})
         if rows:
             yield from _whole(operation, rows)
+        if operation.outdated and (rows or operation.verdict is Verdict.COMMITTED):
+            yield "outdated", f"{_told(operation)} was appended although {operation.outdated}"
         match operation.verdict:
             case Verdict.COMMITTED:
                 yield from _committed(found, operation, rows)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from tests.faults import fail_over, refusals, slots, slow_postgres
+from tests.faults import fail_over, refusals, releases, slots, slow_postgres, stopped
 from tests.faults.injections import INJECTIONS
 
-MODULES = (fail_over, refusals, slots, slow_postgres)
+MODULES = (fail_over, refusals, releases, slots, slow_postgres, stopped)
 
 
-def usual(*, spread: bool, standby: str, mounts: bool) -> tuple[str, ...]:
+def usual(*, spread: bool, standby: str, mounts: bool, two_releases: bool = False) -> tuple[str, ...]:
     """`spread`: over a Redis Cluster. `standby`: of Postgres; beside faults of the pair, those that leave
-    Postgres alone. `mounts`: whether this process has some of its own."""
+    Postgres alone. `mounts`: whether this process has some of its own. `two_releases`: there are gateways of
+    an earlier one too."""
+    kinds = ("", releases.OF) if two_releases else ("",)
     if spread:
-        return _of("", slots.NODES)
+        return _of(*kinds, slots.NODES)
     if standby:
-        beside = (name for name in _of("", "pair") if not INJECTIONS[name].touches & {"postgres", "network"})
+        all_of = _of(*kinds, "pair")
+        beside = (name for name in all_of if not INJECTIONS[name].touches & {"postgres", "network"})
         return (*fail_over.OF[standby] * 2, *beside)
-    return _of("", "pair", *((slow_postgres.DISK,) if mounts else ()))
+    return _of(*kinds, "pair", *((slow_postgres.DISK,) if mounts else ()))
 
 
 def _of(*kinds: str) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tests.faults.cluster import Cluster, GatewayAt
+from tests.faults.cluster import Cluster
+from tests.faults.gateway_at import GatewayAt
 from tests.faults.history import (
     AT_LEAST_ONE,
     History,
@@ -192,6 +193,22 @@ class Client:
 
     def learn(self, stream: StreamName, length: int) -> None:
         self.known[stream] = max(length, self.known.get(stream, 0))
+
+
+def record_append(one: Try, told: dict[str, Any]) -> None:
+    """What the answer to an append says beside its status and its code."""
+    if one.status == 201:
+        one.receipt = _receipt(told)
+    if one.status == 504:
+        one.event_id = told.get("event_id")
+
+
+def record_delivery(one: Try, told: dict[str, Any]) -> None:
+    """Likewise of the answer to a webhook: 202 says that its event is committed, 503 that it may be."""
+    if one.status == 202 and told.get("event_id"):
+        one.status, one.replayed, one.event_id = 201, told["duplicate"], told["event_id"]
+    elif one.status == 503:
+        one.status = 504
 
 
 def _worth_repeating(one: Try) -> bool:

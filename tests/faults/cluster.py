@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import signal
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from struct import Struct
 from typing import Any, Self
 
 import asyncpg
@@ -26,16 +23,14 @@ from gateway.catalog import keys, specs, tenants
 from gateway.catalog.migrate import migrate
 from gateway.catalog.model import Scope
 from gateway.dev.binaries import find_redis
-from gateway.dev.gateway_process import GatewayProcess
-from gateway.dev.listen import listen
 from gateway.dev.place import socket_folder
 from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
-from gateway.dev.process import Command
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
 from gateway.dev.service_process import ServiceProcess
 from gateway.log.epoch.partition import partition_of
 from tests.faults.disk import Disk
+from tests.faults.gateway_at import POLL_S, START_S, Earlier, GatewayAt
 from tests.faults.link import Link
 from tests.faults.postgres_pair import SYNCHRONOUS, PostgresPair
 from tests.faults.spec import SPEC
@@ -43,14 +38,7 @@ from tests.faults.wire import Answer, Caller
 from tests.support.redis_cluster import HOST, RedisNodes, nodes_in
 from tests.support.servers import Server, Servers, servers_in
 
-ROOT = Path(__file__).parents[2]
-CLOCK = Path(__file__).with_name("clock")
-SERVE = (sys.executable, "-m", "gateway", "serve")
 TENANTS_MIN = 8
-START_S = 60.0
-OFFSET = Struct("=q")
-"""Of a gateway's clock, in the file that clock/sitecustomize.py reads."""
-POLL_S = 0.02
 REDIS_S = 2.0
 """For a command to a Redis that is not disturbed."""
 
@@ -64,84 +52,6 @@ class Tenant:
     partition: int
     key: str
     admin: str
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayNode:
-    """A gateway with its log in a file. Where there is a file `clock`, its clock is wrong by the seconds that
-    stand there."""
-
-    process: GatewayProcess
-    log: Path
-    clock: Path
-
-    @property
-    def name(self) -> str:
-        return self.process.name
-
-    @property
-    def stop_signals(self) -> tuple[signal.Signals, float, signal.Signals]:
-        return self.process.stop_signals
-
-    def command(self) -> Command:
-        command = self.process.command()
-        env = dict(command.env)
-        if self.clock.exists():
-            env |= {"PYTHONPATH": str(CLOCK), "FAULTS_CLOCK_FILE": str(self.clock)}
-        return replace(command, cwd=ROOT, env=env, log=self.log)
-
-    def ready(self, pid: int) -> bool:
-        return True
-
-    def failed(self) -> None:
-        return
-
-
-class GatewayAt:
-    """A gateway's process, the port it serves on, and its links to the servers."""
-
-    def __init__(self, number: int, argv: Sequence[str], settings: dict[str, str], folder: Path) -> None:
-        self.number = number
-        self._socket = listen("127.0.0.1", 0, 1)[0]
-        self.port: int = self._socket.getsockname()[1]
-        process = GatewayProcess(tuple(argv), settings, folder, self._socket.fileno(), number)
-        self._clock = folder / f"gateway-{number}.clock"
-        node = GatewayNode(process, folder / f"gateway-{number}.log", self._clock)
-        self.keeper = ServiceProcess(node, lambda _: None)
-        self.server = Server(self.keeper)
-        self.serves = False
-        """What a load balancer believes: it notices the end of a process, not one that hangs."""
-
-    def set_clock(self, offset_s: int) -> None:
-        """From its next start on; one that was started with a clock of ours, at once."""
-        with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
-            file.write(OFFSET.pack(offset_s))
-
-    async def start(self) -> None:
-        """Returns once it answers."""
-        await self.server.start()
-        caller, deadline = Caller(), asyncio.get_running_loop().time() + START_S
-        try:
-            while not await self._answers(caller):
-                self.keeper.tick()
-                late = asyncio.get_running_loop().time() > deadline
-                assert not late, f"{self.keeper.name} does not answer{self.keeper.log_tail()}"
-                await asyncio.sleep(POLL_S)
-        finally:
-            caller.close()
-        self.serves = True
-
-    async def _answers(self, caller: Caller) -> bool:
-        return isinstance(await caller.call(self.port, "GET", "/_/health/live", (), timeout_s=1.0), Answer)
-
-    def kill(self) -> None:
-        self.serves = False
-        self.server.kill()
-
-    def close(self) -> None:
-        self.server.resume()
-        self.server.kill()
-        self._socket.close()
 
 
 class RedisPair:
@@ -262,10 +172,13 @@ class Cluster:
         self.keeps = False
         """Whether what is on it is wanted after the end."""
         self._postgres_url = postgres_url
+        self._earlier: Earlier | None = None
         self.gateways: list[GatewayAt] = []
         self.redis_links: list[Link] = []
         self.postgres_links: list[Link] = []
         self.tenants: list[Tenant] = []
+        self.deployments: dict[int, int] = {}
+        """Which one of spec.py a tenant has, by its number; the first where none is named."""
         self.instance = b""
 
     @property
@@ -298,11 +211,13 @@ class Cluster:
         standby: str = "",
         small_disk: bool = False,
         flushes: bool = False,
+        earlier: Earlier | None = None,
     ) -> Self:
         """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
         three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS or ASYNCHRONOUS.
         `small_disk`: it has one of its own, for which this process has to have mounts of its own. `flushes`:
-        it calls fsync."""
+        it calls fsync. `earlier`: the database is as that release has it, without
+        tenants, until `start_gateways`."""
         disk = Disk(folder / "postgres") if small_disk else None
         servers = servers_in(folder, durable=flushes)
         redis: RedisPair | RedisSpread
@@ -314,14 +229,22 @@ class Cluster:
         try:
             await servers.start()
             await redis.open()
-            await migrate(cluster.postgres_url, partitions)
-            await cluster._open_tenants()
+            cluster._earlier = earlier
+            if earlier is None:
+                await cluster._open()
+            else:
+                await earlier.migrate(cluster.postgres_url, partitions)
             if standby:
                 cluster.postgres_pair = await PostgresPair.open(servers, synchronous=standby == SYNCHRONOUS)
         except BaseException:
             await cluster.close()
             raise
         return cluster
+
+    async def _open(self) -> None:
+        """The database is as this release has it."""
+        await migrate(self.postgres_url, self.partitions)
+        await self._open_tenants()
 
     async def _open_tenants(self) -> None:
         async with asyncpg.create_pool(self.postgres_url, min_size=0, max_size=2) as pool:
@@ -341,7 +264,8 @@ class Cluster:
                     return
 
     async def start_gateways(self, count: int, argv: Sequence[str], settings: dict[str, str]) -> None:
-        """Returns once every one can commit."""
+        """Returns once every one can commit. Beside an earlier release, the first ones are of that one, and
+        the database is migrated while they serve."""
         for number in range(count):
             postgres_link = Link(self._postgres_socket)
             await postgres_link.open()
@@ -350,10 +274,23 @@ class Cluster:
                 "SLUICE_REDIS_URL": await self._redis_url(),
                 "SLUICE_POSTGRES_URL": f"postgresql://sluice@127.0.0.1:{postgres_link.port}/sluice?sslmode=disable",
             }
-            self.gateways.append(GatewayAt(number, argv, _inherited() | settings | own, self.folder))
+            told = _inherited() | settings | own
+            self.gateways.append(GatewayAt(number, argv, told, self.folder, self._earlier))
             self.gateways[-1].set_clock(0)
-        await asyncio.gather(*(each.start() for each in self.gateways))
-        await asyncio.gather(*(self._until_ready(each) for each in self.gateways))
+        first = 0
+        if self._earlier is not None:
+            first = count // 2
+            for gateway in self.gateways[:first]:
+                gateway.begin_as_earlier()
+            await self._started(self.gateways[:first])
+            await self._open()
+            if not self._earlier.starts_beside_this:
+                await self._earlier.refuses(self._earlier.settings(told))
+        await self._started(self.gateways[first:])
+
+    async def _started(self, gateways: Sequence[GatewayAt]) -> None:
+        await asyncio.gather(*(each.start() for each in gateways))
+        await asyncio.gather(*(self._until_ready(each) for each in gateways))
 
     async def _redis_url(self) -> str:
         """For one more gateway."""

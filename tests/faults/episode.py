@@ -18,8 +18,9 @@ import msgspec
 from redis.exceptions import RedisError
 
 from tests.faults.checker import RECOVERY_S, Violation, check
-from tests.faults.cluster import SERVE, Cluster
+from tests.faults.cluster import Cluster
 from tests.faults.evidence import Evidence, gather, read_meta
+from tests.faults.gateway_at import SERVE, Earlier
 from tests.faults.history import History, Recovery, Sample, now
 from tests.faults.nemesis import Nemesis
 from tests.faults.slow_postgres import DISK_FULL, DISK_SLOW
@@ -74,6 +75,8 @@ class Plan:
     """That Postgres has: SYNCHRONOUS, ASYNCHRONOUS, or none."""
     keeps: bool = True
     """Whether everything is kept where there is a violation."""
+    earlier: Earlier | None = None
+    """The release that half of the gateways begin as."""
 
     @property
     def partitions(self) -> int:
@@ -108,7 +111,7 @@ async def run_episode(plan: Plan) -> Result:
     with open_folder() as folder:
         cluster = await Cluster.prepare(
             folder, plan.partitions, spread=plan.spread, standby=plan.standby,
-            small_disk=DISK_FULL in plan.faults, flushes=DISK_SLOW in plan.faults,
+            small_disk=DISK_FULL in plan.faults, flushes=DISK_SLOW in plan.faults, earlier=plan.earlier,
         )  # fmt: skip
         episode = _Episode(plan, cluster)
         try:

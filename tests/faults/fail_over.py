@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.faults.cluster import ROOT, SERVE
+from tests.faults.gateway_at import ROOT, SERVE
 from tests.faults.history import SetBack, now
 from tests.faults.injections import INJECTIONS, Inject, Injection, Scene
 from tests.faults.postgres_pair import ASYNCHRONOUS, SYNCHRONOUS

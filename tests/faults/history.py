@@ -91,6 +91,7 @@ class Operation:
     if_match: bool = False  # `expected` goes into the header
     batch: bool = False
     stolen: bool = False  # under an identity that belongs to another operation: has to be refused
+    outdated: str = ""  # why it has to be refused: what allowed it had ended before it could be read
     tries: list[Try] = field(default_factory=list)
 
     @property

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.faults.cluster import Cluster, GatewayAt
+from tests.faults.cluster import Cluster
+from tests.faults.gateway_at import GatewayAt
 from tests.faults.history import History
 from tests.faults.link import Link, Way
 

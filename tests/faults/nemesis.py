@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 
 from tests.faults.client import Client
-from tests.faults.cluster import Cluster, GatewayAt
+from tests.faults.cluster import Cluster
+from tests.faults.gateway_at import GatewayAt
 from tests.faults.history import Fault, History, Identity, Recovery, StreamName, Verdict, now
 from tests.faults.injections import INJECTIONS, Injection, Scene
 from tests.faults.spec import CONFIG, SINGLETONS
@@ -92,6 +93,7 @@ class Nemesis:
             *(
                 self._accepts(gateway, partition, tenant)
                 for gateway in self._cluster.gateways
+                if gateway.takes_appends
                 for partition, tenant in tenant_in.items()
             )
         )

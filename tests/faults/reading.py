@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from tests.faults.client import Client, EventBody
-from tests.faults.cluster import GatewayAt
+from tests.faults.gateway_at import GatewayAt
 from tests.faults.history import Observation, Operation, Seen, StreamName, Verdict, now
 from tests.faults.wire import Answer
 

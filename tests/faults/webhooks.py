@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from standardwebhooks import Webhook
 
-from tests.faults.client import Client
+from tests.faults.client import Client, record_delivery
 from tests.faults.cluster import Cluster
 from tests.faults.evidence import Row
 from tests.faults.history import Identity, Operation, Try, Verdict, now
@@ -92,13 +92,9 @@ class Provider:
         if not isinstance(answer, Answer):
             one.why, one.reached = answer.why, answer.reached
             return
-        one.answered, told = now(), json.loads(answer.body)
-        if answer.status == 202 and told.get("event_id"):
-            one.status, one.replayed, one.event_id = 201, told["duplicate"], told["event_id"]
-        elif answer.status == 503:
-            one.status = 504  # its commit may go on
-        else:
-            one.status = answer.status
+        one.answered, one.status, told = now(), answer.status, json.loads(answer.body)
+        record_delivery(one, told)
+        if one.status not in (201, 504):
             client.history.odd.append(f"{delivery.id}: {answer.status} {told}")
 
 

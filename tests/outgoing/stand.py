@@ -21,7 +21,7 @@ import asyncpg
 from gateway.catalog.migrate import migrate
 from gateway.dev.process import Command
 from gateway.dev.service_process import ServiceProcess
-from tests.faults.cluster import ROOT, GatewayAt
+from tests.faults.gateway_at import ROOT, GatewayAt
 from tests.outgoing.bad import argv
 from tests.support.accounts import Account, open_account
 from tests.support.servers import Server, Servers, servers_in

@@ -19,7 +19,7 @@ import httpx
 
 from gateway.catalog.migrate import migrate
 from gateway.dev.service_process import ServiceProcess
-from tests.faults.cluster import CLOCK, OFFSET
+from tests.faults.gateway_at import CLOCK, OFFSET
 from tests.outgoing.stand import Gateway, RelayNode
 from tests.reacting.bad import argv
 from tests.reacting.checker import Acknowledged, Row, Violation, check, lateness

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from tests.faults.cluster import ROOT
+from tests.faults.gateway_at import ROOT
 
 DAY_S = 86_400
 
