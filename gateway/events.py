@@ -102,7 +102,7 @@ Tags = tuple[tuple[str, ...], ...]
 event's own tag, `<aggregate type>:<key>`, is not among them: its stream says it."""
 
 
-class Spread(msgspec.Struct, array_like=True, frozen=True):
+class Spread(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Which streams an append to several has: each once, in the order of their first events, and for each
     event the number of its stream among them."""
 
@@ -133,7 +133,7 @@ class Claim(msgspec.Struct, array_like=True, frozen=True, gc=False):
     value: bytes | None
 
 
-class Header(msgspec.Struct, array_like=True, frozen=True):
+class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
     `chosen` are the identities that the client chose, for Postgres to remember permanently; where it chose
     none, the digest is empty. `tags` follow from the data and the spec, so no digest has them. `spread` is
@@ -243,11 +243,11 @@ def row_digests(
     return b"".join([sha256(prefix + packed).digest() for packed in packed_events])
 
 
-def next_chain(chain: str, first_version: int, digests: bytes, versions: Sequence[int] = ()) -> str:
+def next_chain(chain: str, first_version: int, digests: bytes, versions: tuple[int, ...] = ()) -> str:
     """The chain after an append: equal chains mean equal rows at equal versions, in one order. `versions` are
     those of all its events, where they may not follow each other: an append to several streams.
     The scripts compute the same with `redis.sha1hex`."""
-    if versions and any(version != first_version + n for n, version in enumerate(versions)):
+    if versions and versions != tuple(range(first_version, first_version + len(versions))):
         numbers = ",".join(map(str, versions)).encode()
         framed = b"%s:%s:%s" % (chain.encode(), numbers, digests)
     else:
@@ -386,6 +386,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         several streams."""
         last, ids = FeedPlace(p, last_seq, self.digests[-32:-28]), tuple(map(_id_of, self.events))
         places: tuple[tuple[Stream, int], ...] = ()
+        if self.implied and self.form is None and len(ids) == self.implied + 1:  # as if it was the only one
+            return Appended(self.stream.key, first_version, ids[:1], False, last, (), self.implied)
         if self.spread is not None:
             rows = zip(self.spread.order, versions, strict=True)
             places = tuple([(self.spread.streams[which], version) for which, version in rows])
@@ -441,6 +443,48 @@ def make_append(
         claim_paths=claim_paths,
         condition=condition,
         implied=implied,
+        fresh=fresh,
+        form=form,
+    )
+
+
+def with_implied(
+    append: Append,
+    implied: Sequence[Event],
+    spread: Spread | None,
+    others: tuple[int, ...],
+    tags: Tags,
+    claims: tuple[Claim, ...],
+    claim_paths: tuple[str, ...],
+    fresh: tuple[int, ...],
+) -> Append:
+    """The same append, and behind its events those that they imply. What follows these is of all events;
+    those that were packed already stay as they are."""
+    append_id, retry, at = append.append_id, append.retry, len(append.events)
+    packed = [salted(_encode(event), _fresh_salt()) for event in implied]
+    digests = [append.digests]
+    for n, each in enumerate(packed, at):
+        stream = append.stream if spread is None else spread.stream_of(n)
+        digests.append(row_digest(stream, append_id, each))
+    form, digest = append.form, retry.request_digest
+    header = Header(append.stream, append_id, retry.chosen, digest, tags, spread, claims, form)
+    return Append(
+        append.stream,
+        (*append.events, *implied),
+        (*append.packed, *packed),
+        b"".join(digests),
+        pack_header(header),
+        append.identities,
+        retry,
+        append.expected,
+        append.size_bytes + sum(map(len, packed)),
+        tags,
+        spread,
+        others,
+        claims,
+        claim_paths,
+        condition=append.condition,
+        implied=len(implied),
         fresh=fresh,
         form=form,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
-from uuid import UUID
 
 import msgspec
 
@@ -18,6 +17,7 @@ from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode
 from gateway.aggregates.folder import Handlers, Rules
 from gateway.catalog.model import Deployed
+from gateway.event_json import uuid_text
 from gateway.events import (
     ANY_LENGTH,
     Append,
@@ -30,8 +30,8 @@ from gateway.events import (
     Stream,
     derived_id,
     fits,
-    make_append,
     revised,
+    with_implied,
 )
 from gateway.names.claims import claims_of
 from gateway.names.records import Record, record_of
@@ -55,8 +55,7 @@ _NO_LENGTH: Final = 2**62
 """No stream is so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """`append` with all that it implies; `pinned`: the length of each stream that was judged, by its number
     in the append; `violated`: which of its own streams a rule refuses, and how; `refused`: what can't be
     implied."""
@@ -67,18 +66,18 @@ class Judged:
     refused: ImplicationRefused | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordWanted:
+class RecordWanted(msgspec.Struct, frozen=True):
     """The last record of a stream has to be read."""
 
     stream: Stream
 
 
-@dataclass(slots=True)
-class _Row:
-    """An event of the append. `own` is the number of the request's event that it goes back to."""
+class _Row(msgspec.Struct, gc=False, eq=False):
+    """An event of the append. `number` is that of its stream among the append's, `own` that of the request's
+    event that it goes back to."""
 
     stream: Stream
+    number: int
     event: Event
     own: int
     level: int
@@ -110,17 +109,8 @@ class Judging:
     def run(self) -> Judged | Stream | RecordWanted:
         """The stream whose state, or whose last record, has to be read first; or the verdict."""
         append = self.append
-        rows = [
-            _Row(
-                append.stream if append.spread is None else append.spread.stream_of(n),
-                event,
-                n,
-                0,
-                "",
-                append.tags[n] if append.tags else (),
-            )
-            for n, event in enumerate(append.events)
-        ]
+        types = self.deployed.spec.aggregate_types
+        rows = _own_rows(append)
         numbers = {stream: n for n, stream in enumerate(append.streams)}
         tips: dict[Stream, Folded] = {}
         pinned: dict[int, int] = {}
@@ -129,9 +119,11 @@ class Judging:
         while at < len(rows):
             row = rows[at]
             at += 1
-            declared = self.deployed.spec.aggregate_types.get(row.stream.aggregate_type)
-            number = numbers[row.stream]
-            if declared is not None and declared.identity is not None:
+            declared = types.get(row.stream.aggregate_type)
+            if declared is None:
+                continue
+            number = row.number
+            if declared.identity is not None:
                 if row.level and row.stream not in last:
                     before = self.records.get(row.stream)
                     if before is None:
@@ -141,7 +133,7 @@ class Judging:
                     length, last[row.stream] = before
                     pinned[number] = min(pinned.get(number, length), length)
                 _grade(row, declared.identity, last)
-            if declared is None or not (declared.by_state or declared.implies):
+            if not (declared.by_state or declared.implies):
                 continue
             tip = tips.get(row.stream) if declared.by_state else EMPTY
             if tip is None:
@@ -153,23 +145,25 @@ class Judging:
                     return Judged(append, {number: _NO_LENGTH})
                 # Its last record may have been read at another length: the smaller one is a conflict then.
                 pinned[number], tip = min(pinned.get(number, state.length), state.length), state
-            verdict = self._verdict(tip, row) if declared.by_state else EMPTY
+            verdict = self._verdict(tip, row) if declared.by_state else tip
             if isinstance(verdict, Violation):
                 if row.level == 0:
                     n = row.own
                     violated = RuleViolated(n, verdict.rule, verdict.error, self.states[row.stream].length)
-                    return Judged(append, pinned, (numbers[row.stream], violated))
+                    return Judged(append, pinned, (number, violated))
                 return Judged(append, pinned, refused=self._rule_refuses(row, verdict))
-            tips[row.stream] = verdict
+            if declared.by_state:
+                tips[row.stream] = verdict
             event_type = declared.events.get(row.event.type)
             if event_type is None or not event_type.implies:
                 continue
             try:
-                rows += self._implied(row, event_type, verdict, len(rows))
+                implied = self._implied(row, event_type, verdict, len(rows))
             except _Refused as refused:
                 return Judged(append, pinned, refused=refused.refused)
-            for each in rows[at:]:
-                numbers.setdefault(each.stream, len(numbers))
+            rows += implied
+            for each in implied:
+                each.number = numbers.setdefault(each.stream, len(numbers))
         try:
             return Judged(self._whole(rows, numbers), pinned)
         except _Refused as refused:
@@ -220,26 +214,23 @@ class Judging:
         except NotAdmitted as fault:
             refused = ImplicationRefused(cause.own, fault.code, fault.error, f"{path}.{fault.path}")
             raise _Refused(refused) from fault
-        event = msgspec.structs.replace(
-            cause.event,
-            id=event_id,
-            type=event_type.name,
-            target_type=None,
-            target_id=None,
-            causation_id=cause.event.id,
-            spec_rev=self.deployed.revision,
-            extra=None,
-            payload=each.data,
-        )
-        event = revised(_plain(event), event_type.revision)
+        by = cause.event
+        event = Event(  # in the order of the fields
+            event_id, event_type.name, by.actor_type, by.actor_id, None, None, by.correlation_id, by.id,
+            self.deployed.revision, by.recorded_at_ms, None, each.data,
+        )  # fmt: skip
+        if event_type.revision != 1:
+            event = revised(event, event_type.revision)
         fresh = each.id is None and of.at_random and self._at_random
-        return _Row(found.stream, event, cause.own, cause.level + 1, path, found.tags, found, fresh)
+        return _Row(found.stream, 0, event, cause.own, cause.level + 1, path, found.tags, found, fresh)
 
     @property
     def _at_random(self) -> bool:
         """Whether what is made of the ids of its own events is made for this append: a client may have chosen
         them, and those of reactions are the same each time."""
         append = self.append
+        if len(append.events) == 1:  # as nearly always
+            return not append.retry.chosen_events and append.append_id[6] >> 4 == 7
         return not append.retry.chosen_events and all(each.id[6] >> 4 == 7 for each in append.events)
 
     def _whole(self, rows: list[_Row], numbers: Mapping[Stream, int]) -> Append:
@@ -253,35 +244,30 @@ class Judging:
                 f"With what is implied the events are of {len(streams)} aggregates; {AGGREGATES_MAX} may be."
             )
             raise _Refused(ImplicationRefused(rows[-1].own, "invalid_field", why, rows[-1].path))
-        others = append.lengths[1:] + (ANY_LENGTH,) * (len(streams) - len(append.streams))
-        tags = tuple([row.tags for row in rows])
-        spread = Spread(streams, tuple([numbers[row.stream] for row in rows])) if len(streams) > 1 else None
-        claims, claim_paths = list(append.claims), list(append.claim_paths)
-        for n, row in enumerate(rows[-implied:], len(append.events)):
-            of_row = self._claims(row, n)
-            claims += of_row[0]
-            claim_paths += of_row[1]
-        return make_append(
-            append.stream,
-            tuple([row.event for row in rows]),
-            append.expected,
-            append.retry,
-            tags if any(tags) else (),
-            spread,
-            others,
-            tuple(claims),
-            tuple(claim_paths),
-            append.condition,
-            implied,
-            (*append.fresh, *[numbers[row.stream] for row in rows if row.fresh]),
-            append.form,
-        )
+        others, spread = append.others, append.spread
+        if len(streams) > 1:
+            others = (*others, *(ANY_LENGTH,) * (len(streams) - len(append.streams)))
+            spread = Spread(streams, tuple([row.number for row in rows]))
+        events: list[Event] = []
+        tags, fresh = append.tags, append.fresh
+        claims, claim_paths = append.claims, append.claim_paths
+        for row in rows[-implied:]:
+            found = row.found
+            assert found is not None
+            if row.tags or tags:
+                tags = (*(tags or ((),) * (len(rows) - implied + len(events))), row.tags)
+            if row.fresh:
+                fresh = (*fresh, row.number)
+            if found.event_type.claims or found.event_type.releases:
+                of_row = self._claims(row, found, len(append.events) + len(events))
+                claims, claim_paths = (*claims, *of_row[0]), (*claim_paths, *of_row[1])
+            events.append(row.event)
+        return with_implied(append, events, spread, others, tags, claims, claim_paths, fresh)
 
-    def _claims(self, row: _Row, n: int) -> tuple[list[Claim], list[str]]:
+    def _claims(self, row: _Row, found: Admitted, n: int) -> tuple[list[Claim], list[str]]:
         """Raises _Refused."""
-        assert row.found is not None
         try:
-            claims, paths = row.found.claims(n)
+            claims, paths = found.claims(n)
         except NotAdmitted as fault:
             refused = ImplicationRefused(row.own, fault.code, fault.error, f"{row.path}.{fault.path}")
             raise _Refused(refused) from fault
@@ -296,8 +282,7 @@ class NotAdmitted(Exception):
         self.code, self.error, self.path = code, error, path
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """An event that the spec takes: whose it is, and its tags."""
 
     deployed: Deployed
@@ -349,6 +334,17 @@ def admitted(
     return Admitted(deployed, Stream(tenant, of.name, key), event_type, tags, value)
 
 
+def _own_rows(append: Append) -> list[_Row]:
+    spread = append.spread
+    tags = append.tags or ((),) * len(append.events)
+    if spread is None:
+        return [_Row(append.stream, 0, each, n, 0, "", tags[n]) for n, each in enumerate(append.events)]
+    return [
+        _Row(spread.stream_of(n), spread.order[n], each, n, 0, "", tags[n])
+        for n, each in enumerate(append.events)
+    ]
+
+
 def _grade(row: _Row, identity: IdentityRule, last: dict[Stream, Record | None]) -> None:
     """Says of an implied event what became of the record, against the last one of its aggregate. Of the
     request's own events that is said already."""
@@ -365,14 +361,9 @@ def _grade(row: _Row, identity: IdentityRule, last: dict[Stream, Record | None])
     row.event = msgspec.structs.replace(row.event, extra=with_record(None, said))
 
 
-def _plain(event: Event) -> Event:
-    """Without the revision of its cause."""
-    return event if type(event) is Event else Event(*msgspec.structs.astuple(event)[:12])
-
-
 def _minted(aggregate_type: AggregateType, event_id: bytes) -> str:
     """For a new aggregate: the same each time that its event is judged."""
     derived = derived_id(event_id, 0)
     if aggregate_type.mint == "humane":
         return mint_humane(derived[:HUMANE_RANDOM_BYTES])  # before the bits that say a UUID's version
-    return str(UUID(bytes=derived))
+    return uuid_text(derived)

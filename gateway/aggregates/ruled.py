@@ -94,13 +94,15 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        if append.spread is not None or append.condition is not None or self._implies(append):
-            whole = self.several.at_once(append)
+        deployed = self._judging(append.stream.tenant)
+        if deployed is None:
+            return self._log.append(append)
+        if append.spread is not None or append.condition is not None or _implies(append, deployed):
+            whole = self.several.at_once(append, deployed)
             if whole is not None:
                 return self._log.append(whole)
             return self._loop.create_task(self.several.append(append))
-        deployed = self._deployed(append.stream)
-        if deployed is None:
+        if not _is_ruled(append.stream, deployed):
             return self._log.append(append)
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(append, future, deployed)
@@ -108,35 +110,31 @@ class Ruled:
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """As the log's."""
+        deployed = self._judging(tenant)
+        if deployed is None:
+            self._log.append_each(tenant, asked)
+            return
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None or append.condition is not None or self._implies(append):
-                whole = self.several.at_once(append)
+            if append.spread is not None or append.condition is not None or _implies(append, deployed):
+                whole = self.several.at_once(append, deployed)
                 if whole is None:
                     self._take_several(append, waiter)
                 else:
                     plain.append((whole, waiter))
-                continue
-            deployed = self._deployed(append.stream)
-            if deployed is None:
-                plain.append((append, waiter))
-            else:
+            elif _is_ruled(append.stream, deployed):
                 self._take(append, waiter, deployed)
+            else:
+                plain.append((append, waiter))
         self._log.append_each(tenant, plain)
 
-    def _implies(self, append: Append) -> bool:
-        """Whether it may write other events too."""
-        tenant = self._tenants.get(append.stream.tenant)
-        if tenant is None:
-            tenant = self._tenants[append.stream.tenant] = UUID(bytes=append.stream.tenant)
-        deployed = self._deployed_of(tenant)
-        if deployed is None or not deployed.spec.implies:
-            return False
-        declared = deployed.spec.aggregate_types.get(append.stream.aggregate_type)
-        if declared is None or not declared.implies:
-            return False
-        found = (declared.events.get(each.type) for each in append.events)
-        return any(each is not None and each.implies for each in found)
+    def _judging(self, tenant: bytes) -> Deployed | None:
+        """The tenant's spec, where any of its events has rules or implies others."""
+        known = self._tenants.get(tenant)
+        if known is None:
+            known = self._tenants[tenant] = UUID(bytes=tenant)
+        deployed = self._deployed_of(known)
+        return deployed if deployed is not None and (deployed.spec.ruled or deployed.spec.implies) else None
 
     def _take_several(self, append: Append, waiter: Waiter) -> None:
         async def settle() -> None:
@@ -150,14 +148,8 @@ class Ruled:
 
     def _deployed(self, stream: Stream) -> Deployed | None:
         """The spec of the stream's tenant where its type has events with rules."""
-        tenant = self._tenants.get(stream.tenant)
-        if tenant is None:
-            tenant = self._tenants[stream.tenant] = UUID(bytes=stream.tenant)
-        deployed = self._deployed_of(tenant)
-        if deployed is None or not deployed.spec.ruled:
-            return None
-        declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
-        return deployed if declared is not None and declared.ruled else None
+        deployed = self._judging(stream.tenant)
+        return deployed if deployed is not None and _is_ruled(stream, deployed) else None
 
     def _take(self, append: Append, waiter: Waiter, deployed: Deployed) -> None:
         stream = append.stream
@@ -445,3 +437,21 @@ class Ruled:
 
 def _recorded(append: Append) -> tuple[Recorded, ...]:
     return tuple([Recorded(append.stream, n, each) for n, each in enumerate(append.events, 1)])
+
+
+def _implies(append: Append, deployed: Deployed) -> bool:
+    """Whether it may write other events too."""
+    declared = deployed.spec.aggregate_types.get(append.stream.aggregate_type)
+    if declared is None or not declared.implies:
+        return False
+    for each in append.events:
+        found = declared.events.get(each.type)
+        if found is not None and found.implies:
+            return True
+    return False
+
+
+def _is_ruled(stream: Stream, deployed: Deployed) -> bool:
+    """Whether events of its type have rules."""
+    declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
+    return declared is not None and declared.ruled

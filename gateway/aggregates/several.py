@@ -61,11 +61,10 @@ class RuledSeveral:
         self._metrics = metrics
         self._deadline_s = deadline_s
 
-    def at_once(self, append: Append) -> Append | None:
+    def at_once(self, append: Append, deployed: Deployed) -> Append | None:
         """What the log is asked for, with all that is implied, where that takes no look at a state. None: it
         takes one, or is refused."""
-        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
-        if deployed is None or not is_judged(append, deployed):
+        if not is_judged(append, deployed):
             return append
         if append.size_bytes >= _AT_ONCE_BYTES:
             return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from gateway.events import Recorded
 from gateway.state.budget import Budget, Misfit
 from gateway.state.predicates import Where
@@ -18,8 +20,7 @@ from spec.handlers import Template
 from spec.implications import Emit, EmitEach, Implication, Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
+class Emitted(msgspec.Struct, frozen=True, gc=False):
     """`id` is as the template gives it, None for a new aggregate; `data` is JSON; `path` leads to it."""
 
     emit: Emit
@@ -53,10 +54,15 @@ def emitted(view: View, implications: Sequence[Implication], most: int) -> list[
         try:
             if each.condition is not None and not Where(view).true(each.condition):
                 continue
-            for emit, seen, number in _each(each.what, view):
-                found.append(_one(emit, seen, path if number is None else f"{path}[{number}]"))
-                if len(found) > most:
-                    return found
+            if isinstance(each.what, Emit):
+                found.append(_one(each.what, view, path))
+            else:
+                for number, seen in enumerate(_items(each.what, view)):
+                    found.append(_one(each.what.emit, seen, f"{path}[{number}]"))
+                    if len(found) > most:
+                        break
+            if len(found) > most:
+                break
         except Misfit as misfit:
             return Unfit(path, str(misfit))
         except _Fault as fault:
@@ -69,17 +75,14 @@ class _Fault(Exception):
         self.unfit = Unfit(path, error)
 
 
-def _each(what: Emit | EmitEach, view: View) -> Iterator[tuple[Emit, View, int | None]]:
-    """Each emit, what it sees, and the item's number. Raises Misfit."""
-    if isinstance(what, Emit):
-        yield what, view, None
-        return
+def _items(what: EmitEach, view: View) -> Iterator[View]:
+    """What is seen with each of them. Raises Misfit."""
     source = value_of(what.source, view)
     items = None if source is None else items_of(source)
     if items is None:
         raise Misfit(f"`in` gives {'nothing' if source is None else kind(source)}, not a list.")
-    for number, item in enumerate(items):
-        yield what.emit, view.within({what.name: item}), number
+    for item in items:
+        yield view.within({what.name: item})
 
 
 def _one(emit: Emit, view: View, path: str) -> Emitted:

@@ -46,6 +46,7 @@ from gateway.events import (
     tag_key,
     unpack_event,
     unpack_header,
+    with_implied,
 )
 
 UUIDS = st.binary(min_size=16, max_size=16)
@@ -516,6 +517,27 @@ def test_a_receipt_has_the_form_of_its_append_where_its_events_do_not_tell_it() 
     two = make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry, form=OF_SEVERAL)
     assert two.committed_at(5).places == ((STREAM, 5), (STREAM, 6))
     assert make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry).committed_at(5).of_batch
+
+
+@pytest.mark.parametrize("spread", [None, Spread((STREAM, OTHER), (0, 0, 1))])
+def test_an_append_with_implied_events_is_that_of_all_its_events(spread: Spread | None) -> None:
+    retry = make_retry(TENANT, b"key", (SECOND,), b"d" * 32)
+    own = make_append(
+        STREAM, events_of(*IDS[:1]), 4, retry, claims=(Claim(0, "n", b"", None),), form=OF_SEVERAL
+    )
+    others, tags = (ANY_LENGTH,) * (spread is not None), ((), ("a:b",), ())
+    claims, paths = (*own.claims, Claim(2, "m", b"", b"v" * 32)), ("", "data.m")
+    whole = with_implied(own, events_of(*IDS[1:]), spread, others, tags, claims, paths, (1,))
+    again = make_append(
+        STREAM, events_of(*IDS), 4, retry, tags, spread, others, claims, paths, None, 2, (1,), OF_SEVERAL
+    )
+    salted_apart = {"packed", "digests"}
+    for name in Append.__struct_fields__:
+        assert name in salted_apart or getattr(whole, name) == getattr(again, name), name
+    assert whole.packed[0] == own.packed[0]
+    assert [unpack_event(each) for each in whole.packed] == list(whole.events)
+    assert len(salts_of(whole.packed)) == 3 * 16
+    assert whole.digests == row_digests(STREAM, whole.append_id, whole.packed, spread)
 
 
 def test_receipts_are_equal_wherever_the_feed_has_their_events() -> None:

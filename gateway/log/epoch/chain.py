@@ -35,7 +35,7 @@ class ChainWalk:
         """The chain here, if the last row added is the last of its append."""
         if self._append_id is None:
             return self._before
-        return next_chain(self._before, self._versions[0], b"".join(self._digests), self._versions)
+        return next_chain(self._before, self._versions[0], b"".join(self._digests), tuple(self._versions))
 
 
 def roll(chain: str, rows: Iterable[Any], to_seq: int) -> str:
