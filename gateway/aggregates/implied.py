@@ -17,7 +17,6 @@ from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode
 from gateway.aggregates.folder import Handlers, Rules
 from gateway.catalog.model import Deployed
-from gateway.event_json import uuid_text
 from gateway.events import (
     ANY_LENGTH,
     Append,
@@ -31,6 +30,7 @@ from gateway.events import (
     derived_id,
     fits,
     revised,
+    uuid_text,
     with_implied,
 )
 from gateway.names.claims import claims_of
