@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.daily import run_daily
 
-SECONDS = 30
-NAMING_SECONDS = 10
+SECONDS = 20
+NAMING_SECONDS = 7
 
 
 @pytest.mark.slow

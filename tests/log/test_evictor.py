@@ -38,7 +38,7 @@ from tests.support.drive import (
     until,
 )
 
-MEMORY = 12 << 20
+MEMORY = 8 << 20
 PAYLOAD = b'"%b"' % (b"x" * 4094)
 
 # -- the scripts alone
