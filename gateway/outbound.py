@@ -21,6 +21,7 @@ from gateway import __version__
 from gateway.aliases.store import Store
 from gateway.aside import SWITCH_S
 from gateway.catalog.secrets import Secrets
+from gateway.collector import rarely_collect
 from gateway.config import Config
 from gateway.follow.declarations import Declarations
 from gateway.follow.moves import Moves
@@ -219,6 +220,7 @@ async def _serve_relay(config: Config) -> None:
                 ),
                 ops_listening(operators, ops_listener(config)),  # last: what is ready to be asked runs
             ):
+                rarely_collect()
                 told = {"version": __version__, "instance": str(instance.id)}
                 logger.info("relay_started", extra=told)
                 await stopping.wait()

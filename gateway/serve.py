@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import resource
 import socket
@@ -17,6 +16,7 @@ import uvicorn
 import uvloop
 
 from gateway.app import gateway
+from gateway.collector import rarely_collect
 from gateway.config import Config
 from gateway.http.server.config import uvicorn_config
 from gateway.pools import CannotStart
@@ -29,8 +29,6 @@ _BACKLOG = 2048
 _OWN_DESCRIPTORS = 1024
 """Of a gateway beside its clients': to Redis, Postgres and receivers, and of those that are turned away."""
 _DESCRIPTORS_MAX = 1_000_000
-_GC_OBJECTS = 20_000
-"""Containers made since the last collection that bring the next: a few MB at most wait for it."""
 
 
 def serve(config: Config) -> None:
@@ -64,17 +62,9 @@ async def _serve(config: Config) -> None:
         async with gateway(config, stopping) as edge:
             to_serve = uvicorn_config(edge.application, edge.protocol, int(config.shutdown_grace_s))
             server = _Server(stopping, to_serve)
-            _rarely_collect()
+            rarely_collect()
             _listen(bound, config)
             await server.serve(sockets=[bound])
-
-
-def _rarely_collect() -> None:
-    """What an append is made of refers to nothing that refers back, so reference counts free it. A collector
-    that looked at every 700 new objects would look in vain."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_OBJECTS, 20, 50)
 
 
 def _tell_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

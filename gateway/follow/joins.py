@@ -80,6 +80,7 @@ class JoinOutput:
         self._dependents = dependents_of
         self.types = self._join.types
         self.reads_back = True
+        self.holds_states = True
         self._known: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def bound(self, bytes_max: int) -> None:

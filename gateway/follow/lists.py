@@ -25,6 +25,7 @@ class ListOutput:
         assert declared.listed is not None
         self.types = frozenset((aggregate_type,))
         self.reads_back = False
+        self.holds_states = False
         self._by: Final = declared.listed.by
         self._present: Final = presenting(spec)
         self._handlers: Final = {name: each.handler for name, each in declared.events.items()}

@@ -19,6 +19,8 @@ class Output(Protocol):
     types: frozenset[str]
     reads_back: bool
     """Whether it reads what it wrote: then a page is folded only once the one before is written."""
+    holds_states: bool
+    """Whether it holds states beside the rows."""
 
     def bound(self, bytes_max: int) -> None:
         """From here on it holds no more than this beside the rows."""

@@ -63,6 +63,7 @@ class ProjectionOutput:
         )
         self.types = self._projection.types
         self.reads_back = False
+        self.holds_states = bool(self._folded)
 
     def bound(self, bytes_max: int) -> None:
         self._states.bound(bytes_max)

@@ -108,8 +108,9 @@ class Worker:
 
     def share(self) -> None:
         """Holds no more rows and states than are its part."""
-        each_bytes = self._cache_bytes() // max(2 * len(self._followed), 1)
-        for each in self._followed.values():
+        every = self._followed.values()
+        each_bytes = self._cache_bytes() // max(sum(1 + each.output.holds_states for each in every), 1)
+        for each in every:
             each.rows.bound(each_bytes)
             each.output.bound(each_bytes)
 

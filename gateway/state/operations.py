@@ -17,7 +17,7 @@ from gateway.state import lists
 from gateway.state.budget import Exhausted, Misfit, TooLarge, TooLong
 from gateway.state.draft import FIELDS_MAX, Draft, Target, full
 from gateway.state.predicates import Where, parts_of
-from gateway.state.templates import View, value_of
+from gateway.state.templates import View, name_size, value_of
 from gateway.state.values import (
     NUMBER_DIGITS_MAX,
     Fields,
@@ -36,6 +36,7 @@ from spec.handlers import (
     Append,
     AppendUnique,
     Conditional,
+    Constant,
     Decrement,
     Filter,
     Handler,
@@ -46,6 +47,7 @@ from spec.handlers import (
     Merge,
     MergeAt,
     Operation,
+    Path,
     Remove,
     RemoveAt,
     Root,
@@ -59,6 +61,7 @@ from spec.handlers import (
 Report = Callable[[str], None]
 """Takes a sentence about an operation within another that did not fit."""
 
+_SHORT_MAX = 10**15 - 1
 _INNER_LOOKS = 3  # what an operation on an item takes, in tests
 
 
@@ -70,7 +73,8 @@ def apply(operation: Operation, draft: Draft, view: View, report: Report) -> Non
         case Set() | Merge() | Append() | AppendUnique() | Upsert():
             _put(operation, draft, operation.target, operation.value, view)
         case Increment() | Decrement():
-            _put(operation, draft, operation.target, operation.by, view)
+            if not _counts(operation, draft, view):
+                _put(operation, draft, operation.target, operation.by, view)
         case Remove():
             _remove(operation, draft, view)
         case SetAt() | MergeAt() | IncrementAt():
@@ -293,6 +297,36 @@ def _unfit(target: Target, found: Node | None, wanted: str) -> Misfit:
 
 
 # ---- numbers ----
+
+
+def _counts(operation: Increment | Decrement, draft: Draft, view: View) -> bool:
+    """Does what `_put` does where an integer of a few digits is added to such a one, or to nothing, in a
+    field of the state itself: in a quarter of the time, for most of what is counted. False where it does
+    not."""
+    by = _short_value(operation.by, view)
+    if by is None or len(operation.target) != 1 or draft.levels < 1:
+        return False
+    (name,), fields = operation.target, draft.fields
+    found = fields.get(name)
+    number = 0 if found is None else short_integer(found)
+    if number is None or (found is None and len(fields) >= FIELDS_MAX):
+        return False
+    text = b"%d" % (number + by if isinstance(operation, Increment) else number - by)
+    draft.grow(len(text) + name_size(name))
+    fields[name] = Raw(text)
+    return True
+
+
+def _short_value(template: Template, view: View) -> int | None:
+    """Of a constant, or of a field of the event's data."""
+    match template:
+        case Constant(value):
+            return value if type(value) is int and 0 <= value <= _SHORT_MAX else None
+        case Path(Root.DATA, (name,)):
+            data = view.roots.get(Root.DATA)
+            node = data.get(name) if isinstance(data, dict) and isinstance(name, str) else None
+            return None if node is None else short_integer(node)
+    return None
 
 
 def _add(draft: Draft, target: Target, value: Node, sign: int) -> None:

@@ -137,7 +137,8 @@ def short_integer(node: Node) -> int | None:
     """The integer if it is one of at most 15 digits, without a sign."""
     if not isinstance(node, Raw):
         return None
-    text = bytes(node) if length(node) <= _SHORT_DIGITS else b""
+    view = memoryview(node)
+    text = view.tobytes() if len(view) <= _SHORT_DIGITS else b""
     return int(text) if text.isdigit() else None
 
 

@@ -25,6 +25,7 @@ import uvloop
 from gateway.aside import SWITCH_S
 from gateway.catalog import specs, tenants
 from gateway.catalog.migrate import migrate
+from gateway.collector import rarely_collect
 from gateway.follow.declarations import Declarations
 from gateway.follow.runner import Runner
 from gateway.log.epoch.partition import partition_of
@@ -195,4 +196,5 @@ if __name__ == "__main__":
         uvloop.run(run_live(*numbers(sys.argv[2:], 500, 10)))
         sys.exit()
     sys.setswitchinterval(SWITCH_S)
+    rarely_collect()  # as `sluice relay` does
     uvloop.run(run(*numbers(sys.argv[1:], 200_000, 20_000, 1)))

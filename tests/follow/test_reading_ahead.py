@@ -44,6 +44,7 @@ class Folds:
 
     types = frozenset(("order",))
     reads_back = False
+    holds_states = False
 
     def __init__(self, later: asyncio.Event) -> None:
         self._later = later
