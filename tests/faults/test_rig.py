@@ -1,4 +1,4 @@
-"""The rig in short: half a minute of faults on a fixed seed, and that it notices a gateway without a safeguard.
+"""The rig in short, by a fixed seed: half a minute of faults; gateways without a safeguard are caught.
 
 Hours of it, and the whole table of known-bad builds: docs/testing.md.
 """
