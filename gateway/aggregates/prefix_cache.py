@@ -48,10 +48,11 @@ class PrefixCache(Generic[_P]):
             self._bytes -= former.size_bytes
             if former.length > prefix.length:
                 prefix = former
-        if prefix.size_bytes > self._bytes_max // _SHARE:
+        size = prefix.size_bytes
+        if size > self._bytes_max // _SHARE:
             return
         self._found[place] = prefix
-        self._bytes += prefix.size_bytes
+        self._bytes += size
         while self._bytes > self._bytes_max:
             _, given_up = self._found.popitem(last=False)
             self._bytes -= given_up.size_bytes

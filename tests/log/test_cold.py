@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from gateway.events import Page, Stream
+from gateway.events import Page, Stream, revised
 from gateway.log.log import Log
 from gateway.log.read import cold
 from gateway.log.read.ranges import Range
@@ -121,6 +121,23 @@ async def test_of_some_types_the_narrow_form_has_the_metadata_too(log: Log) -> N
     assert (first.actor_id, first.extra, first.payload) == ("", None, given[0].payload)
     assert [replace(each, id=b"", spec_rev=0) for each in others] == [
         replace(each, id=b"", spec_rev=0) for each in given[1:]
+    ]
+    assert asked == ["streams_narrow"]
+
+
+async def test_events_of_several_revisions_keep_theirs_in_the_narrow_form(log: Log) -> None:
+    stream = new_stream()
+    given = (event(), revised(event(), 3), event(type="was_paid", payload=None), revised(event(), 2))
+    await appended(log, append(stream, events=given))
+    await pass_by(log, stream)
+    asked = noted(log)
+    page = await looked(log, stream, narrow=NONE)
+    assert page is not None
+    assert [(each.event.revision, each.event.type) for each in page.events] == [
+        (1, given[0].type),
+        (3, given[1].type),
+        (1, "was_paid"),
+        (2, given[3].type),
     ]
     assert asked == ["streams_narrow"]
 

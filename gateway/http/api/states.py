@@ -171,8 +171,10 @@ class States:
         there is more to read; or `folded` itself, where folding the page takes too long to be done here.
         Raises Refused (404; 422 where the state is too large)."""
         length = max(min(page.length, last), folded.length)
-        if length and not_modified(if_none_match, current := _etag(subject, length)):
-            return _unmodified(current)
+        if if_none_match is not None and length:
+            current = _etag(subject, length)
+            if not_modified(if_none_match, current):
+                return _unmodified(current)
         if page.events:
             handlers = Handlers(subject.deployed, subject.stream.aggregate_type)
             further = self._folder.at_once(_place(subject), folded, page.events, handlers)

@@ -36,13 +36,16 @@ _NARROW_BYTES_MAX: Final = _BYTES_MAX // _EVENTS_MAX
 """Of one event in the narrow form: with a longer one, a stream is read in the whole form."""
 _MISSES: Final = 64
 """So many streams in a row were not in Redis: then those that follow are not looked for there."""
-_LOOK_EVERY: Final = 16
+_LOOK_EVERY: Final = 64
 """But each so many-th is, and put there: streams that are read again and again get there, and it is
 noticed."""
 
 _Told = Callable[[Page | None], None]
 _Fill = Callable[[Stream, Here, Sequence[Any]], None]
 _NO_ID: Final = bytes(16)
+_VERSIONS: Final = list(range(1, _EVENTS_MAX + 1))
+_NO_MORE: Final = ("", "", None, None, UUID(_NO_ID), None, None)
+"""Metadata of an event of which they are not wanted."""
 _AGAIN: Final = Page(-1)
 """In place of a page: the stream is read once more, in the whole form."""
 
@@ -152,40 +155,45 @@ class ColdReads:
         rows = await self._postgres.fetch(
             "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX, list(whole)
         )
-        found: list[list[Recorded]] = [[] for _ in asked]
-        broken, head = set(), (0, _NO_ID)
+        heads = [(row["seq"], row["id"].bytes) for row in rows if row["seq"] is not None]
+        if heads:
+            await self._settling.found(self._partition, *max(heads))
+        pages: list[Page | None] = [None] * len(asked)
         for row in rows:
-            n, version, seq, event_id, of_type, at_ms, revision, fits, payload, *more = row
-            events, head = found[n - 1], max(head, (seq, event_id.bytes))
-            if not fits or version != len(events) + 1:
-                broken.add(n - 1)
-            event = _narrow_event(of_type, at_ms, payload, more)
-            if revision is not None:
-                event = revised(event, revision)
-            events.append(Recorded(streams[n - 1], version, event))
-        if head[0]:
-            await self._settling.found(self._partition, *head)
-        return [
-            _narrow_page(each.wanted, events, broken=n in broken)
-            for n, (each, events) in enumerate(zip(asked, found, strict=True))
+            place = row["n"] - 1
+            pages[place] = _narrow_page(asked[place].wanted, whole, row)
+        return pages
+
+
+def _narrow_page(wanted: Range, whole: frozenset[str], row: Any) -> Page | None:
+    _, versions, _, _, types, times, revisions, payloads, of_whole = row
+    if versions is None or len(versions) > min(_EVENTS_MAX, wanted.limit):
+        return None
+    if payloads is None or versions != _VERSIONS[: len(versions)]:
+        return _AGAIN
+    if of_whole is None:
+        events = [
+            Event(_NO_ID, of_type, "", "", None, None, _NO_ID, None, 0, at_ms, None, payload)
+            for of_type, at_ms, payload in zip(types, times, payloads, strict=True)
         ]
+    else:
+        more = iter(of_whole)
+        events = [
+            _event(of_type, at_ms, payload, next(more) if of_type in whole else _NO_MORE)
+            for of_type, at_ms, payload in zip(types, times, payloads, strict=True)
+        ]
+    if revisions is not None:
+        events = [revised(event, of or 1) for event, of in zip(events, revisions, strict=True)]
+    stream = wanted.stream
+    return Page(len(events), tuple([Recorded(stream, n, event) for n, event in enumerate(events, 1)]))
 
 
-def _narrow_event(of_type: str, at_ms: int, payload: bytes | None, more: Sequence[Any]) -> Event:
-    """`more` is None but for events of which all was wanted."""
+def _event(of_type: str, at_ms: int, payload: bytes | None, more: Sequence[Any]) -> Event:
     actor_type, actor_id, target_type, target_id, correlation, causation, extra = more
-    if actor_type is None:
-        return Event(_NO_ID, of_type, "", "", None, None, _NO_ID, None, 0, at_ms, None, payload)
     return Event(
         _NO_ID, of_type, actor_type, actor_id, target_type, target_id, correlation.bytes,
         None if causation is None else causation.bytes, 0, at_ms, extra, payload,
     )  # fmt: skip
-
-
-def _narrow_page(wanted: Range, events: Sequence[Recorded], *, broken: bool) -> Page | None:
-    if not events or len(events) > min(_EVENTS_MAX, wanted.limit):
-        return None
-    return _AGAIN if broken else Page(len(events), tuple(events))
 
 
 def _columns(streams: Sequence[Stream]) -> tuple[list[UUID], list[str], list[str]]:

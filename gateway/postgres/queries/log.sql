@@ -631,24 +631,30 @@ ORDER BY w.n, page.version
 
 
 -- name: streams_narrow
--- Of several streams what folds of their events take. $1 tenants, $2 aggregate types, $3 keys, $4 most events of each,
--- $5 most bytes of an event: of a longer one it is told that it does not fit, and no data; $6 event types of which
--- metadata are told too. `n` is the place of the stream, from 1; the events of each are in order
-SELECT w.n, o.version, o.seq, o.id, o.type, (extract(epoch FROM o.recorded_at) * 1000)::int8 AS recorded_at_ms, o.revision,
-    o.size <= $5 AS fits, CASE WHEN o.size <= $5 THEN o.payload END AS payload,
-    CASE WHEN o.whole THEN o.actor_type END AS actor_type, CASE WHEN o.whole THEN o.actor_id END AS actor_id,
-    CASE WHEN o.whole THEN o.target_type END AS target_type, CASE WHEN o.whole THEN o.target_id END AS target_id,
-    CASE WHEN o.whole THEN o.correlation_id END AS correlation_id,
-    CASE WHEN o.whole THEN o.causation_id END AS causation_id,
-    CASE WHEN o.whole AND o.size <= $5 THEN o.extra END AS extra
+--- Of several streams what folds of their events take, a row each. $1 tenants, $2 aggregate types, $3 keys, $4 most
+--- events of each, $5 most bytes of an event: where one is longer, there are no `payloads`; $6 event types of which
+--- metadata are told too: `whole` has those of each such event, NULL where there is none. `n` is the place of the stream,
+--- from 1; of an empty one nothing else is told. Arrays have the events in one order, `versions` tells which; `seq` and
+--- `id` are the last one's
+SELECT w.n, e.versions, e.seqs[cardinality(e.seqs)] AS seq, e.ids[cardinality(e.ids)] AS id, e.types, e.times,
+    e.revisions, e.payloads, e.whole
 FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 CROSS JOIN LATERAL (
-    SELECT *, type = ANY($6::text[]) AS whole, coalesce(octet_length(payload), 0)
-        + CASE WHEN type = ANY($6::text[]) THEN coalesce(octet_length(extra), 0) ELSE 0 END AS size
-    FROM outbox
-    WHERE tenant = w.tenant AND outbox.aggregate_type = w.aggregate_type AND aggregate_id = w.key
-    ORDER BY version LIMIT $4
-) AS o
+    SELECT array_agg(o.version) AS versions, array_agg(o.seq) AS seqs, array_agg(o.id) AS ids, array_agg(o.type) AS types,
+        array_agg((extract(epoch FROM o.recorded_at) * 1000)::int8) AS times,
+        CASE WHEN count(o.revision) > 0 THEN array_agg(o.revision) END AS revisions,
+        CASE WHEN max(o.size) <= $5 THEN array_agg(o.payload) END AS payloads,
+        CASE WHEN max(o.size) <= $5 THEN array_agg(
+            ROW(o.actor_type, o.actor_id, o.target_type, o.target_id, o.correlation_id, o.causation_id, o.extra)
+        ) FILTER (WHERE o.whole) END AS whole
+    FROM (
+        SELECT *, type = ANY($6::text[]) AS whole, coalesce(octet_length(payload), 0)
+            + CASE WHEN type = ANY($6::text[]) THEN coalesce(octet_length(extra), 0) ELSE 0 END AS size
+        FROM outbox
+        WHERE tenant = w.tenant AND outbox.aggregate_type = w.aggregate_type AND aggregate_id = w.key
+        ORDER BY version LIMIT $4
+    ) AS o
+) AS e
 
 
 -- name: tagged
