@@ -19,6 +19,7 @@ from gateway.http.ops import bind_ops
 from gateway.log import postgres
 from gateway.log.redis.cluster import Cluster, servers_of
 from gateway.log.redis.servers import Server
+from gateway.postgres.connection_errors import UNANSWERED
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice")
@@ -38,7 +39,7 @@ async def open_postgres(config: Config, size_max: int) -> asyncpg.Pool:
             await require_prepared(connection)
     except CatalogError as fault:
         raise CannotStart(str(fault)) from fault
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
+    except UNANSWERED as fault:
         raise CannotStart(f"Postgres at {redacted(config.postgres_url)} can't be used: {fault}") from fault
     return pool
 

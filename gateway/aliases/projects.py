@@ -22,9 +22,8 @@ from gateway.errors import Refusal
 from gateway.events import Append, Stream
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
 from gateway.postgres.errors import PostgresTrouble
-from gateway.telemetry.redact import reason
 from spec.handlers import Path, Root
 from spec.identifiers import canonicalize
 from spec.model import Spec
@@ -129,7 +128,5 @@ class ProjectKeys:
         return found
 
     async def _fetch(self, name: str, *args: object) -> list[Any]:
-        try:
+        with mapped_to(PostgresTrouble, errors=CONNECTION_ERRORS):
             return list(await self._pool.fetch(statement(name), *args))
-        except CONNECTION_ERRORS as error:
-            raise PostgresTrouble(reason(error)) from error

@@ -23,10 +23,9 @@ from gateway.events import Stream
 from gateway.log.read.ranges import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
-from gateway.telemetry.redact import reason
 
 statement: Final = partial(statement_of, "aliases")
 
@@ -264,11 +263,9 @@ class Store:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        try:
+        with mapped_to(PostgresTrouble, "names: "):
             async with self._pool.acquire(timeout=_ACQUIRE_S) as conn:
                 yield conn
-        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
-            raise PostgresTrouble(f"names: {reason(error)}") from error
 
 
 async def _lock_position(conn: Any, tenant: UUID) -> int:

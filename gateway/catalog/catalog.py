@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from gateway.catalog import tickets
-from gateway.catalog.database import UNANSWERED, Database, statement
+from gateway.catalog.database import Database, answering, statement
 from gateway.catalog.key_look_ups import ANSWER_S, KeyLookUps
 from gateway.catalog.model import (
     REPORT_S,
@@ -33,7 +33,6 @@ from gateway.catalog.narrowness import read_only
 from gateway.catalog.secrets import Secrets, SecretsOf
 from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
-from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
@@ -358,14 +357,13 @@ class Catalog:
     @asynccontextmanager
     async def _connection(self, pool: Database | None = None) -> AsyncIterator[Any]:
         """A connection for `ANSWER_S` in all. Whatever Postgres fails with becomes CatalogUnavailable."""
-        try:
-            pool = pool or self._pool
-            async with asyncio.timeout(ANSWER_S), pool.acquire(timeout=ANSWER_S) as conn:
-                yield conn
-        except TimeoutError:
-            raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
-        except UNANSWERED as error:
-            raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
+        with answering():
+            try:
+                pool = pool or self._pool
+                async with asyncio.timeout(ANSWER_S), pool.acquire(timeout=ANSWER_S) as conn:
+                    yield conn
+            except TimeoutError:
+                raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
 
 
 def _principal_of(row: Any) -> Principal:

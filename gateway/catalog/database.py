@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
 import asyncpg
 
-from gateway.catalog.model import CatalogError
+from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.config import redacted
+from gateway.postgres.connection_errors import UNANSWERED, mapped_to
 from gateway.postgres.statements import statement_of
 
 statement: Final = partial(statement_of, "catalog")
 
 CONNECT_TIMEOUT_S = 10.0  # a person waits at the other end; a sleeping serverless Postgres wakes within it
 
-UNANSWERED: Final = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server has ended a connection that is being used this very moment
+answering: Final[Callable[[], AbstractContextManager[None]]] = partial(
+    mapped_to, CatalogUnavailable, "Postgres does not answer: "
 )
-"""What a statement raises where Postgres does not answer, or not as it should."""
+"""Within it, whatever Postgres fails with becomes CatalogUnavailable."""
 
 Database = Any
 """A pool or a connection of asyncpg (which brings no types)."""
@@ -40,7 +37,7 @@ async def connect(postgres_url: str) -> Any:
         )
     except TimeoutError:
         reason = f"no answer within {CONNECT_TIMEOUT_S:g} s"
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except UNANSWERED as error:
         reason = str(error)
     raise CatalogError(f"Postgres at {redacted(postgres_url)} can't be used: {reason}")
 

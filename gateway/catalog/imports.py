@@ -12,10 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid5
 
-from gateway.catalog.database import UNANSWERED, Database, connection, statement
-from gateway.catalog.model import CatalogUnavailable
+from gateway.catalog.database import Database, answering, connection, statement
 from gateway.names.imported import Row, Said, Step, plan
-from gateway.telemetry.redact import reason
 
 
 class Import:
@@ -79,11 +77,9 @@ class Import:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        try:
+        with answering():
             async with connection(self._database) as conn:
                 yield conn
-        except UNANSWERED as error:
-            raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
 
 
 _KEPT = ("key", "ref", "content", "times", "appended")

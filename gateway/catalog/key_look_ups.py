@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from gateway.catalog.database import UNANSWERED, Database, statement
+from gateway.catalog.database import Database, statement
 from gateway.catalog.model import CatalogUnavailable
+from gateway.postgres.connection_errors import UNANSWERED
 from gateway.telemetry.redact import reason
 
 BATCH_MAX: Final = 64

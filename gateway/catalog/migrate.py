@@ -13,10 +13,9 @@ from importlib.resources import files
 from typing import Any
 from uuid import uuid4
 
-import asyncpg
-
 from gateway.catalog.database import connect, statement
 from gateway.catalog.model import CatalogError
+from gateway.postgres.connection_errors import UNANSWERED
 
 PARTITION_RULE = "sha256-8/1"
 """A tenant's partition: the first 8 bytes of SHA-256 over its id's 16 bytes, modulo the count."""
@@ -50,7 +49,7 @@ async def migrate(postgres_url: str, partitions: int) -> list[str]:
     conn = await connect(postgres_url)
     try:
         return await _migrate(conn, partitions)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except UNANSWERED as error:
         raise CatalogError(f"the database can't be prepared: {error}") from error
     finally:
         await conn.close()

@@ -14,11 +14,10 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from gateway.catalog.database import UNANSWERED, Database, connection, statement
-from gateway.catalog.model import CatalogError, CatalogUnavailable
+from gateway.catalog.database import Database, answering, connection, statement
+from gateway.catalog.model import CatalogError
 from gateway.names.source_ids import SourceId, Unusable, derived_key, read
 from gateway.stored_extra import SourceRef
-from gateway.telemetry.redact import reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +226,6 @@ def _derived(tenant: UUID, source: str, scope: Any, source_id: str) -> str:
 
 @asynccontextmanager
 async def _connection(database: Database) -> AsyncIterator[Any]:
-    try:
+    with answering():
         async with connection(database) as conn:
             yield conn
-    except UNANSWERED as error:
-        raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.config import ConfigError, one
+from gateway.postgres.connection_errors import UNANSWERED
 
 PostgresOption = Annotated[
     str | None,
@@ -46,7 +47,6 @@ def postgres_url(option: str | None) -> str:
 async def prepared(url: str) -> AsyncIterator[Any]:
     """A connection to a database at this release's version. Raises CatalogError, also for what Postgres
     refuses meanwhile."""
-    import asyncpg
 
     from gateway.catalog.database import connect
     from gateway.catalog.migrate import require_prepared
@@ -56,7 +56,7 @@ async def prepared(url: str) -> AsyncIterator[Any]:
     try:
         await require_prepared(conn)
         yield conn
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except UNANSWERED as error:
         raise CatalogError(f"Postgres refused: {error}") from error
     finally:
         await conn.close()

@@ -19,6 +19,7 @@ from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, say, say_raw
 from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
+from gateway.postgres.connection_errors import UNANSWERED
 
 app = typer.Typer(
     help="Webhooks in: deliveries, quarantine, replay, discard, test requests.", no_args_is_help=True
@@ -216,7 +217,6 @@ async def _document(url: str, tenant: str) -> bytes:
 @asynccontextmanager
 async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
     """The database, and whose deliveries are meant. Raises CatalogError for all that Postgres refuses."""
-    import asyncpg
 
     from gateway.catalog import tenants
     from gateway.catalog.migrate import require_prepared
@@ -228,7 +228,7 @@ async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
             async with pool.acquire() as connection:
                 await require_prepared(connection)
             yield pool, await tenants.named(pool, tenant)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, PostgresTrouble) as error:
+    except (*UNANSWERED, PostgresTrouble) as error:
         raise CatalogError(f"Postgres refused: {error}") from error
 
 

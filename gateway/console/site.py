@@ -16,7 +16,6 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
-import asyncpg
 import jinja2
 
 from gateway import __version__
@@ -34,6 +33,7 @@ from gateway.http.authentication import Authenticator, bearer_of
 from gateway.http.bounds import Bounded, Received
 from gateway.http.request import Application, Head, Receive, Refused, Scope, Send, read_body
 from gateway.http.routes import Route, tree
+from gateway.postgres.connection_errors import UNANSWERED
 
 logger = logging.getLogger("sluice.console")
 
@@ -160,7 +160,7 @@ class Site:
                 await self._sign_in(path, scope, head, receive, send)
             else:
                 await self._visit(path, scope, head, receive, send)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, CatalogUnavailable):
+        except (*UNANSWERED, CatalogUnavailable):
             await self._show_outage(send, scope["method"] == "POST", path, head)
         except Refused as refused:
             shown = {"error": refused.refusal.error}

@@ -6,14 +6,13 @@ import os
 from dataclasses import dataclass
 from importlib.resources import files
 
-import asyncpg
-
 from gateway.catalog.bootstrap import bootstrap
 from gateway.catalog.migrate import migrate
 from gateway.catalog.model import CatalogError
 from gateway.catalog.secrets import Secrets
 from gateway.dev.failure import CannotStart
 from gateway.dev.service_process import Say
+from gateway.postgres.connection_errors import UNANSWERED
 from spec.subscriptions import PermissiveEnviron
 
 TENANT = "main"
@@ -46,7 +45,7 @@ async def prepare(wanted: Wanted, say: Say) -> str:
         )
     except CatalogError as fault:
         raise CannotStart(str(fault)) from fault
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
+    except UNANSWERED as fault:
         raise CannotStart(f"the database can't be prepared: {fault}") from fault
     if done.conflicts:
         listed = "\n".join(f"  {conflict}" for conflict in done.conflicts)

@@ -19,7 +19,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.inbound.request import Request
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import UNANSWERED, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
@@ -127,7 +127,7 @@ async def _copy(pool: asyncpg.Pool, rows: Sequence[bytes]) -> bool:
         return False
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
         raise RowRefused(reason(error)) from error
-    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+    except UNANSWERED as error:
         raise PostgresTrouble(f"webhook deliveries, keep: {reason(error)}") from error
     return True
 
@@ -360,8 +360,6 @@ def _headers(packed: bytes) -> tuple[tuple[bytes, bytes], ...]:
 
 
 async def _fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
-    try:
+    with mapped_to(PostgresTrouble, f"webhook deliveries, {name}: "):
         async with pool.acquire(timeout=5) as connection:
             return list(await connection.fetch(_statement(name), *args))
-    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
-        raise PostgresTrouble(f"webhook deliveries, {name}: {reason(error)}") from error

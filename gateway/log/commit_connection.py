@@ -16,7 +16,7 @@ import asyncpg
 
 from gateway.log.entries import SequencedAppend, chain_over, claim_columns, commit_columns
 from gateway.log.postgres import REDIS, SQL, Postgres, connect
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import CONNECTION_ERRORS, UNANSWERED
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.redact import reason
 
@@ -121,7 +121,7 @@ class CommitConnection:
             raise
         except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
             raise RefusedByPostgres(reason(error)) from error
-        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+        except UNANSWERED as error:
             self.drop()
             raise PostgresTrouble(f"{name}: {self._why(late, error)}") from error
         finally:
@@ -146,7 +146,7 @@ class CommitConnection:
             await self._one_has_ended(name)
             try:
                 self._connection = await connect(self._url, self._timeout_s)
-            except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+            except UNANSWERED as error:
                 raise PostgresTrouble(f"{name}: {reason(error)}") from error
             self._opened = self._connection.get_server_pid()
             self._connection.add_log_listener(self._on_notice)

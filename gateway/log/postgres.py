@@ -13,7 +13,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import UNANSWERED
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
@@ -184,7 +184,7 @@ class Postgres:
                 self._kept = connection
             else:
                 await self._release(connection)
-        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+        except UNANSWERED as error:
             raise PostgresTrouble(f"{name}: {reason(error)}") from error
         return rows
 
@@ -196,7 +196,7 @@ class Postgres:
         task.add_done_callback(self._releasing.discard)
 
     async def _release(self, connection: Any) -> None:
-        with suppress(*CONNECTION_ERRORS, asyncpg.PostgresError):  # then asyncpg has ended the connection
+        with suppress(*UNANSWERED):  # then asyncpg has ended the connection
             await self._pool.release(connection)
 
     async def _connection(self, until: float) -> Any:

@@ -14,12 +14,13 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.catalog.database import UNANSWERED, statement
+from gateway.catalog.database import statement
 from gateway.catalog.model import STALE_S
 from gateway.catalog.tag_deletion import delete_tags
 from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.postgres.connection_errors import UNANSWERED
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice.catalog")

@@ -21,10 +21,9 @@ from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place
 from gateway.operations.report import Report
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, STATE_BYTES_MAX, Folded, fold
-from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.parse import parse
 from spec.webhooks.sources import RedactedEnviron
@@ -52,11 +51,9 @@ async def check_kept_states(place: Place, report: Report, *, deep: bool) -> None
 
 
 async def _deployed(pool: asyncpg.Pool, tenant: UUID) -> Deployed | None:
-    try:
+    with mapped_to(PostgresTrouble, errors=CONNECTION_ERRORS):
         async with pool.acquire(timeout=10) as connection:
             stored = await specs.stored(connection, tenant)
-    except CONNECTION_ERRORS as error:
-        raise PostgresTrouble(reason(error)) from error
     if stored is None:
         return None
     spec = parse(stored.document, RedactedEnviron())

@@ -19,10 +19,9 @@ from gateway.log.postgres import Instance, Postgres
 from gateway.log.redis import scripts
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.keys import PartitionKeys, partition_keys
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import CONNECTION_ERRORS, UNANSWERED, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
-from gateway.telemetry.redact import reason
 
 statement: Final = partial(statement_of, "operations")
 
@@ -59,11 +58,9 @@ class Place:
 
 async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
     """Rows of the statement `name`. Raises PostgresTrouble, also where the role may not do it."""
-    try:
+    with mapped_to(PostgresTrouble, errors=(*CONNECTION_ERRORS, asyncpg.InsufficientPrivilegeError)):
         async with pool.acquire(timeout=10) as connection:
             return list(await connection.fetch(statement(name), *args))
-    except (*CONNECTION_ERRORS, asyncpg.InsufficientPrivilegeError) as error:
-        raise PostgresTrouble(reason(error)) from error
 
 
 @asynccontextmanager
@@ -88,7 +85,7 @@ async def open_database(postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
             await require_prepared(connection)
     except CatalogError as fault:
         raise OperationFailed(str(fault)) from fault
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
+    except UNANSWERED as fault:
         raise OperationFailed(f"Postgres at {redacted(postgres_url)} can't be used: {fault}") from fault
     try:
         yield pool

@@ -14,23 +14,20 @@ from gateway.events import Stream
 from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place, statement
 from gateway.operations.report import Report
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
 from gateway.postgres.errors import PostgresTrouble
-from gateway.telemetry.redact import reason
 from spec.changes import claiming_events
 from spec.model import Spec
 
 
 async def check_unique_values(place: Place, report: Report) -> None:
     """Raises PostgresTrouble."""
-    try:
+    with mapped_to(PostgresTrouble, errors=CONNECTION_ERRORS):
         async with place.pool.acquire(timeout=10) as conn:
             for tenant in await tenants.every(conn):
                 # One snapshot for the events and for the table.
                 async with conn.transaction(isolation="repeatable_read", readonly=True):
                     await _check_tenant(place, conn, tenant.id, report)
-    except CONNECTION_ERRORS as error:
-        raise PostgresTrouble(reason(error)) from error
 
 
 async def _check_tenant(place: Place, conn: Any, tenant_id: UUID, report: Report) -> None:

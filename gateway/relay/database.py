@@ -18,12 +18,11 @@ from gateway.errors import Refusal
 from gateway.events import Recorded, Stream, tag_key
 from gateway.items import Items
 from gateway.log.entries import event_of
-from gateway.postgres.connection_errors import CONNECTION_ERRORS
+from gateway.postgres.connection_errors import mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
-from gateway.telemetry.redact import reason
 
 statement: Final = partial(statement_of, "relay")
 
@@ -92,11 +91,9 @@ class Attempt:
 @asynccontextmanager
 async def connection(pool: asyncpg.Pool) -> AsyncIterator[Any]:
     """A connection of the pool. Whatever Postgres fails with becomes PostgresTrouble."""
-    try:
+    with mapped_to(PostgresTrouble):
         async with pool.acquire(timeout=ACQUIRE_S) as acquired:
             yield acquired
-    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
-        raise PostgresTrouble(reason(error)) from error
 
 
 async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:

@@ -10,7 +10,7 @@ import asyncpg
 
 from gateway.admit.append import undeclared_type
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.database import UNANSWERED, statement
+from gateway.catalog.database import statement
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
 from gateway.events import uuid_text
@@ -19,6 +19,7 @@ from gateway.http.parameters import Parameters, require_declared
 from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
+from gateway.postgres.connection_errors import UNANSWERED
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000

@@ -16,7 +16,6 @@ from starlette.responses import Response
 from gateway.aside import Aside
 from gateway.catalog import keys
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import CatalogError, Principal, Scope
 from gateway.catalog.narrowness import NAMES_MAX, Only, read_only
 from gateway.config import Config
@@ -25,6 +24,7 @@ from gateway.http.json_body import read_object
 from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
+from gateway.postgres.connection_errors import UNANSWERED
 from spec.errors import nearest, shown
 
 _FIELDS: Final = ("scope", "name", "only", "expires_in")

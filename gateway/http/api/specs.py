@@ -20,7 +20,6 @@ from gateway.admit.preconditions import not_modified
 from gateway.aside import Aside, Busy
 from gateway.catalog import spec_history, specs
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.secrets import Secrets
@@ -34,6 +33,7 @@ from gateway.http.parameters import Parameters
 from gateway.http.render import encode, raw, refusal_json
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import json_response, unchanged
+from gateway.postgres.connection_errors import UNANSWERED
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
 from spec.errors import Faults, nearest, shown

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from gateway.aside import Aside
 from gateway.catalog import keys, tenants
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.database import UNANSWERED, change
+from gateway.catalog.database import change
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.tenants import TENANTS_PAGE_MAX, Standing
@@ -31,6 +31,7 @@ from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import json_response
+from gateway.postgres.connection_errors import UNANSWERED
 
 _V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _PAGE: Final = 100

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from gateway.aside import Aside
 from gateway.catalog import tickets
-from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
@@ -19,6 +18,7 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.http.tickets import is_stream
+from gateway.postgres.connection_errors import UNANSWERED
 
 PATH_CHARS_MAX: Final = 2_048
 _NO_STREAM: Final = (
