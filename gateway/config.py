@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any, NamedTuple
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any
 
 from gateway import server_urls
+from gateway.server_urls import redacted
+from gateway.setting_kinds import LEVEL, NETWORKS, ORIGINS, SWITCH, Kind, integer, seconds, url, word
 
 PREFIX = "SLUICE_"
 KIB = 1024
@@ -137,13 +138,6 @@ class ConfigError(Exception):
         super().__init__("\n".join(faults))
 
 
-class Kind(NamedTuple):
-    """What a setting accepts, in words, and how its text is read (ValueError: not that)."""
-
-    accepts: str
-    read: Callable[[str], Any]
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table. `default` is its value when unset: None where it is `required`, or off."""
@@ -169,400 +163,319 @@ def one(field: str, environ: Mapping[str, str], read_file: ReadFile) -> Any:
         raise ConfigError((str(fault),)) from None
 
 
-def redacted(url: str) -> str:
-    """A URL to show to people: `***` for a password, in whichever place, the rest as it is."""
-    _, *path = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)
-    if path and "@" in path[0]:
-        return re.sub("://.*", "://***", url)  # perhaps a password with an unescaped / ? or #
-    hidden = re.sub(r"(://[^/?#:@]*):[^/?#]*@", r"\1:***@", url)
-    return re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1***", hidden)
-
-
-def _integer(low: int, high: int) -> Kind:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) <= 18 and low <= int(text) <= high):
-            raise ValueError
-        return int(text)
-
-    return Kind(f"an integer from {low} to {high}", read)
-
-
-def _seconds(low: float, high: float) -> Kind:
-    def read(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not low <= float(text) <= high:
-            raise ValueError
-        return float(text)
-
-    return Kind(f"seconds from {low:.10g} to {high:.10g}", read)
-
-
-def _one_of(**words: Any) -> Kind:
-    def read(text: str) -> Any:
-        if text.lower() not in words:
-            raise ValueError
-        return words[text.lower()]
-
-    return Kind("one of " + ", ".join(words), read)
-
-
-def _word(what: str) -> Kind:
-    def read(text: str) -> str:
-        if not re.fullmatch(r"[!-~]{1,255}", text):
-            raise ValueError
-        return text
-
-    return Kind(f"{what} (printable ASCII, no spaces)", read)
-
-
-def _url(schemes: Iterable[str], read: Callable[[str], str]) -> Kind:
-    return Kind(" or ".join(f"{scheme}://…" for scheme in schemes) + ", its password percent-encoded", read)
-
-
-_SWITCH = _one_of(
-    **{
-        "1": True,
-        "true": True,
-        "yes": True,
-        "on": True,
-        "0": False,
-        "false": False,
-        "no": False,
-        "off": False,
-    }
-)
-
-
-def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(ip_network(part.strip()) for part in text.split(","))
-
-
-_ORIGIN = re.compile(r"https?://(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[1-9][0-9]{0,4})?")
-
-
-def _origins(text: str) -> frozenset[str]:
-    origins = frozenset(part.strip() for part in text.split(","))
-    if origins != {"*"} and not all(_ORIGIN.fullmatch(each) for each in origins):
-        raise ValueError
-    return origins
-
-
-_ORIGINS = Kind("origins such as https://shop.example, separated by commas, or *", _origins)
-_NETWORKS = Kind("addresses or networks such as 10.0.0.0/8, separated by commas", _networks)
-_LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
-
 _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "redis_url",
-        _url(server_urls.REDIS, server_urls.redis),
+        url(server_urls.REDIS, server_urls.redis),
         "Sequences appends and holds the working set; one per instance.",
     ),
     (
         "postgres_url",
-        _url(server_urls.POSTGRES, server_urls.postgres),
+        url(server_urls.POSTGRES, server_urls.postgres),
         "Decides on and stores every event: the primary, not a replica.",
     ),
-    ("host", _word("an address"), "The address to bind; loopback by default."),
-    ("port", _integer(0, PORT_MAX), "The port for clients; 0 picks a free one."),
+    ("host", word("an address"), "The address to bind; loopback by default."),
+    ("port", integer(0, PORT_MAX), "The port for clients; 0 picks a free one."),
     (
         "listen_fd",
-        _integer(3, 65535),
+        integer(3, 65535),
         "The descriptor of a listening socket, inherited from the parent process.",
     ),
     (
         "workers",
-        _integer(1, WORKERS_MAX),
+        integer(1, WORKERS_MAX),
         "Gateway processes of `sluice serve` behind its port, a core each; all other limits are for each.",
     ),
     (
         "ops_host",
-        _word("an address"),
+        word("an address"),
         "The address of the ops port; loopback by default, since it requires no key.",
     ),
-    ("ops_port", _integer(1, PORT_MAX), "A separate port for metrics and health, which show all tenants."),
+    ("ops_port", integer(1, PORT_MAX), "A separate port for metrics and health, which show all tenants."),
     (
         "metrics_token",
-        _word("a bearer token"),
+        word("a bearer token"),
         "The token that grants access to /_/metrics on the main port.",
     ),
-    ("dev", _SWITCH, "Set by `sluice dev`: on a terminal, the log is human-readable."),
-    ("console", _SWITCH, "Serves the console at /_/console, pages for people; on under `sluice dev`."),
+    ("dev", SWITCH, "Set by `sluice dev`: on a terminal, the log is human-readable."),
+    ("console", SWITCH, "Serves the console at /_/console, pages for people; on under `sluice dev`."),
     (
         "allow_private_targets",
-        _SWITCH,
+        SWITCH,
         "Permits subscriptions to http and private addresses, and Amazon SNS at one: a way into your "
         "network.",
     ),
-    ("log_level", _LEVEL, "The lowest level that is logged."),
-    ("otel", _SWITCH, "Sends traces; by default only if OTEL_EXPORTER_OTLP_ENDPOINT is set."),
+    ("log_level", LEVEL, "The lowest level that is logged."),
+    ("otel", SWITCH, "Sends traces; by default only if OTEL_EXPORTER_OTLP_ENDPOINT is set."),
     (
         "partitions",
-        _integer(1, 1024),
+        integer(1, 1024),
         "Units of order; the first `sluice migrate` fixes the number permanently.",
     ),
-    ("event_bytes_max", _integer(1, 16 * MIB), "Size of one event's data; store larger objects elsewhere."),
+    ("event_bytes_max", integer(1, 16 * MIB), "Size of one event's data; store larger objects elsewhere."),
     (
         "body_bytes_max",
-        _integer(1, 64 * MIB),
+        integer(1, 64 * MIB),
         "Size of a request body, which is held in memory, for each connection.",
     ),
     (
         "bulk_bytes_max",
-        _integer(1, 4096 * MIB),
+        integer(1, 4096 * MIB),
         "Size of a bulk request, which is streamed: it bounds time, not memory.",
     ),
     (
         "schema_work_max",
-        _integer(10_000, 10**9),
+        integer(10_000, 10**9),
         "Comparisons that the schemas of one request may take, then 422: ten million take up to 2 s.",
     ),
     (
         "heavy_waiting_max",
-        _integer(1, 1000),
+        integer(1, 1000),
         "Heavy requests of a tenant that may wait for one another, then 503: each holds its body.",
     ),
     (
         "heavy_wait_s",
-        _seconds(0.1, 300),
+        seconds(0.1, 300),
         "How long a heavy request waits for others of its tenant, then 503: as long as an append may take.",
     ),
     (
         "fold_deadline_s",
-        _seconds(0.1, 3600),
+        seconds(0.1, 3600),
         "Time to fold a state, then 503; the partial fold is kept and the next read continues from it.",
     ),
     (
         "state_bytes_max",
-        _integer(KIB, 16 * MIB),
+        integer(KIB, 16 * MIB),
         "Size of a state as JSON: beyond it its reads are a 422 `state_too_large`, and appends continue.",
     ),
-    ("headers_max", _integer(8, 1000), "Header lines of a request: each costs work before the key is known."),
-    ("header_bytes_max", _integer(KIB, MIB), "Size of all header lines, buffered before the key is known."),
-    ("body_timeout_s", _seconds(0.1, 3600), "Maximum time to receive a request body."),
+    ("headers_max", integer(8, 1000), "Header lines of a request: each costs work before the key is known."),
+    ("header_bytes_max", integer(KIB, MIB), "Size of all header lines, buffered before the key is known."),
+    ("body_timeout_s", seconds(0.1, 3600), "Maximum time to receive a request body."),
     (
         "append_deadline_s",
-        _seconds(0.1, 300),
+        seconds(0.1, 300),
         "Deadline of an append, then 504 while the commit continues. Longer than a failover.",
     ),
     (
         "read_deadline_s",
-        _seconds(0.1, 300),
+        seconds(0.1, 300),
         "Deadline of a read, then 503: clients retry sooner than they wait.",
     ),
     (
         "sequence_appends_max",
-        _integer(1, 1000),
+        integer(1, 1000),
         "Appends per script call, which blocks Redis for a few milliseconds.",
     ),
-    ("sequence_bytes_max", _integer(KIB, 64 * MIB), "Bytes per script call, for the same reason."),
+    ("sequence_bytes_max", integer(KIB, 64 * MIB), "Bytes per script call, for the same reason."),
     (
         "commit_rows_max",
-        _integer(1, 10_000),
+        integer(1, 10_000),
         "Rows per commit: beyond 500 the slowest commits grow faster than the rate.",
     ),
     (
         "inflight_events_max",
-        _integer(1, 10**6),
+        integer(1, 10**6),
         "How far Redis may be ahead of Postgres in a partition, in events (q - c).",
     ),
     (
         "journal_retention_s",
-        _seconds(0, 86_400),
+        seconds(0, 86_400),
         "How long committed events stay in the journal, to repair a rolled-back Postgres.",
     ),
-    ("identity_window", _integer(1, 10**7), "Committed appends whose identities Redis remembers."),
+    ("identity_window", integer(1, 10**7), "Committed appends whose identities Redis remembers."),
     (
         "identity_filter_bytes_max",
-        _integer(0, 10**12),
+        integer(0, 10**12),
         "Memory for filters that tell new Idempotency-Keys without Postgres, 10 bits a key; 0: none.",
     ),
     (
         "stream_tail",
-        _integer(1, 10**5),
+        integer(1, 10**5),
         "Newest events of a stream that stay in Redis: memory against cold reads.",
     ),
     (
         "redis_bytes_max",
-        _integer(MIB, 10**15),
+        integer(MIB, 10**15),
         "Memory bound of each Redis server, near which streams are evicted; unset: its maxmemory, or 1 GiB.",
     ),
     (
         "redis_timeout_s",
-        _seconds(0.05, 60),
+        seconds(0.05, 60),
         "Response timeout of Redis, after which it counts as unreachable.",
     ),
     (
         "direct_after_s",
-        _seconds(0.1, 86_400),
+        seconds(0.1, 86_400),
         "After Redis has been unreachable this long, gateways bypass it; appends wait until then.",
     ),
     (
         "redis_recovery_s",
-        _seconds(1, 3600),
+        seconds(1, 3600),
         "Redis must be reachable this long before it is used again: each return makes its streams cold.",
     ),
     (
         "shutdown_grace_s",
-        _seconds(0, 600),
+        seconds(0, 600),
         "Time for open requests after SIGTERM: less than the 30 s that orchestrators allow.",
     ),
     (
         "audit_rows_per_s",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Rows per second that each gateway audits in the background; 0: none.",
     ),
     (
         "webhook_bytes_max",
-        _integer(KIB, 16 * MIB),
+        integer(KIB, 16 * MIB),
         "Size of a webhook, which is read whole before its signature is checked, and of its event.",
     ),
     (
         "webhook_response_timeout_s",
-        _seconds(0.1, 60),
+        seconds(0.1, 60),
         "Deadline of a webhook, then 503 while the commit continues: providers time out at 3 s (Slack) or "
         "later.",
     ),
     (
         "webhook_retention_days",
-        _integer(1, 36_500),
+        integer(1, 36_500),
         "How long raw deliveries are kept for inspection and replay; quarantined ones stay longer.",
     ),
     (
         "webhook_quarantine_retention_days",
-        _integer(1, 36_500),
+        integer(1, 36_500),
         "How long a quarantined delivery waits for a replay before it is deleted and logged; never less "
         "than others.",
     ),
     (
         "feed_gzip",
-        _SWITCH,
+        SWITCH,
         "Sends gzip to live followers that accept it, compressed once for all; turn off where a proxy does "
         "that.",
     ),
-    ("relay", _SWITCH, "Delivers subscriptions within the gateway; turn off where `sluice relay` does it."),
+    ("relay", SWITCH, "Delivers subscriptions within the gateway; turn off where `sluice relay` does it."),
     (
         "relay_inflight",
-        _integer(1, 1000),
+        integer(1, 1000),
         "Concurrent deliveries of a subscription, each of a different aggregate.",
     ),
     (
         "relay_lease_s",
-        _seconds(1, 600),
+        seconds(1, 600),
         "After this time another process takes over the subscriptions, lists, projections, timers and sagas "
         "of one that died.",
     ),
     (
         "relay_attempts_retention_s",
-        _seconds(60, 31_536_000),
+        seconds(60, 31_536_000),
         "How long delivery attempts and responses are kept: a row for each delivery.",
     ),
     (
         "reactions",
-        _SWITCH,
+        SWITCH,
         "Sets and fires timers and takes the turns of sagas in this gateway, also where SLUICE_RELAY is off; "
         "it has to be on at one gateway at least.",
     ),
     (
         "reactions_retention_days",
-        _integer(1, 36_500),
+        integer(1, 36_500),
         "How long timers and sagas that have ended are listed: a row for each; their events stay.",
     ),
     (
         "schedules_max",
-        _integer(1, 10**9),
+        integer(1, 10**9),
         "Pending timers of one tenant, a row of some 500 bytes each; beyond it POST /_/schedules is rejected "
         "(403).",
     ),
     (
         "write_timeout_s",
-        _seconds(0.1, 3600),
+        seconds(0.1, 3600),
         "A client that reads nothing of a large answer for this long counts as gone: its connection is "
         "closed.",
     ),
     (
         "key_unread_bytes_max",
-        _integer(MIB, 4096 * MIB),
+        integer(MIB, 4096 * MIB),
         "Unread bytes of large answers to one key; beyond it the key gets no further ones.",
     ),
     (
         "unread_bytes_max",
-        _integer(MIB, 64 * 1024 * MIB),
+        integer(MIB, 64 * 1024 * MIB),
         "The same for all keys, in memory; beyond it the connections that read least are closed.",
     ),
     (
         "key_followers_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Live followers of a key, waiting requests included; 0: no limit.",
     ),
     (
         "key_filters_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Distinct filters of a key's live followers: each inspects every commit; 0: no limit.",
     ),
     (
         "filters_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "The same for all keys: they share 64 MiB of recent commits; 0: no limit.",
     ),
     (
         "key_requests_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Concurrent requests of a key, streams included: a busy client has a tenth of it; 0: no limit.",
     ),
     (
         "requests_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Concurrent requests of all keys: each is a task of some 20 KB; 0: no limit.",
     ),
     (
         "key_bodies_bytes_max",
-        _integer(0, 10**12),
+        integer(0, 10**12),
         "Bytes of bodies being received for a key, or an address' webhooks: 128 whole bodies; 0: no limit.",
     ),
     (
         "bodies_bytes_max",
-        _integer(0, 10**12),
+        integer(0, 10**12),
         "Bytes of bodies being received for all keys: memory that slow clients hold; 0: no limit.",
     ),
     (
         "queue_bytes_max",
-        _integer(MIB, 10**12),
+        integer(MIB, 10**12),
         "Memory of appends that wait to be sequenced, with 3 KiB of objects each; a quarter of it per "
         "partition.",
     ),
     (
         "address_connections_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Connections from one address, unless it is a trusted proxy: offices share an address; 0: no limit.",
     ),
     (
         "connections_max",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Connections to a gateway: each takes a descriptor and some 10 KB; 0: no limit.",
     ),
     (
         "tenant_bytes_max",
-        _integer(1, 10**15),
+        integer(1, 10**15),
         "Storage of one tenant's events in Postgres; beyond it appends are rejected (403); unset: no limit.",
     ),
     (
         "rate_limit_per_s",
-        _integer(1, 10**6),
+        integer(1, 10**6),
         "Requests per second of a key, at each gateway; unset: no limit.",
     ),
-    ("rate_limit_burst", _integer(1, 10**6), "Burst of requests of a key; unset: as many as in a second."),
+    ("rate_limit_burst", integer(1, 10**6), "Burst of requests of a key; unset: as many as in a second."),
     (
         "unknown_keys_per_min",
-        _integer(0, 10**6),
+        integer(0, 10**6),
         "Distinct unknown keys that an address may try: each is a query of Postgres; 0: no limit.",
     ),
     (
         "trusted_proxies",
-        _NETWORKS,
+        NETWORKS,
         "Proxies whose X-Forwarded-For gives the client's address; unset: the connection's address counts.",
     ),
     (
         "cors_origins",
-        _ORIGINS,
+        ORIGINS,
         "Origins whose pages may call the API from a browser, each exactly as browsers send it; * for all.",
     ),
 )
@@ -589,7 +502,7 @@ _FOREIGN_PREFIX = PREFIX + "SECRET_"
 def _shown(row: Setting, value: Any) -> str:
     if not row.secret or value is None:
         return repr(value)
-    return repr(redacted(value) if row.field.endswith("_url") else "***")
+    return repr(redacted(value) if row.field.endswith("url") else "***")
 
 
 def _value(row: Setting, environ: Mapping[str, str], read_file: ReadFile) -> Any:

@@ -14,12 +14,13 @@ from redis.exceptions import RedisError
 
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
-from gateway.config import Config, redacted
+from gateway.config import Config
 from gateway.http.ops import bind_ops
 from gateway.log import postgres
 from gateway.log.redis.cluster import Cluster, servers_of
 from gateway.log.redis.servers import Server
 from gateway.postgres.connection_errors import UNANSWERED
+from gateway.server_urls import redacted
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice")

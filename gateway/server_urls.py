@@ -1,6 +1,7 @@
 """URLs of Redis and Postgres: what their drivers would only stumble over later, or not notice at all.
 
-Must not know what a URL is for, nor repeat any part of one: it may be of a password.
+Must not know what a URL is for, nor repeat any part of one in a sentence: it may be of a password. To be
+shown, a URL is redacted.
 """
 
 from __future__ import annotations
@@ -78,3 +79,12 @@ def _ports(hosts: str) -> list[str]:
 def _check_ports(ports: Iterable[str]) -> None:
     if not all(re.fullmatch(_NUMBER, port) and 1 <= int(port) <= _PORT_MAX for port in ports):
         raise Unfit(f"has a port that is not a number from 1 to {_PORT_MAX}")
+
+
+def redacted(url: str) -> str:
+    """A URL to show to people: `***` for a password, in whichever place, the rest as it is."""
+    _, *path = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)
+    if path and "@" in path[0]:
+        return re.sub("://.*", "://***", url)  # perhaps a password with an unescaped / ? or #
+    hidden = re.sub(r"(://[^/?#:@]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1***", hidden)

@@ -10,9 +10,9 @@ from typing import Any, Final
 import asyncpg
 
 from gateway.catalog.model import CatalogError, CatalogUnavailable
-from gateway.config import redacted
 from gateway.postgres.connection_errors import UNANSWERED, mapped_to
 from gateway.postgres.statements import statement_of
+from gateway.server_urls import redacted
 
 statement: Final = partial(statement_of, "catalog")
 

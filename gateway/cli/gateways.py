@@ -10,7 +10,8 @@ import typer
 
 from gateway.cli.database import DEVELOPMENT, read_file
 from gateway.cli.output import print_json, refuse
-from gateway.config import ConfigError, redacted
+from gateway.config import ConfigError
+from gateway.server_urls import redacted
 
 if TYPE_CHECKING:
     from gateway.client import Client

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import is_database_set, prepared
 from gateway.cli.gateways import api_key
-from gateway.config import ConfigError, redacted
+from gateway.config import ConfigError
+from gateway.server_urls import redacted
 
 if TYPE_CHECKING:  # other commands start without the schema compiler
     from spec.errors import Faults

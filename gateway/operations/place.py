@@ -13,7 +13,6 @@ from redis.asyncio import Redis
 
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
-from gateway.config import redacted
 from gateway.log import postgres
 from gateway.log.postgres import Instance, Postgres
 from gateway.log.redis import scripts
@@ -22,6 +21,7 @@ from gateway.log.redis.keys import PartitionKeys, partition_keys
 from gateway.postgres.connection_errors import CONNECTION_ERRORS, UNANSWERED, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
+from gateway.server_urls import redacted
 
 statement: Final = partial(statement_of, "operations")
 

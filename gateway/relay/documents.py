@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.config import redacted
+from gateway.server_urls import redacted
 from spec.targets.table import FORMS, SECRETS
 from spec.webhooks.secrets import without_query
 

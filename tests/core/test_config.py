@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import SETTINGS, Config, ConfigError, one, redacted
+from gateway.config import SETTINGS, Config, ConfigError, one
+from gateway.server_urls import redacted
 
 REQUIRED = {
     "SLUICE_REDIS_URL": "redis://localhost:6379",

@@ -8,7 +8,6 @@ from typing import Any, Final
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
-from gateway.config import redacted
 from gateway.network import RefusedAddress
 from gateway.relay.targets.addresses import (
     DevelopmentConnection,
@@ -17,6 +16,7 @@ from gateway.relay.targets.addresses import (
     GuardedTlsConnection,
 )
 from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Message, Outcome
+from gateway.server_urls import redacted
 from spec.targets.addresses import unsafe
 from spec.targets.redis_stream import RedisStream
 
