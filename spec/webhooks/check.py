@@ -16,12 +16,13 @@ import msgspec
 
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import NAME_GRAMMAR, canonicalize, is_name
-from spec.model import AggregateType, Spec
-from spec.webhooks.filters import read_type_at, read_types, read_when
-from spec.webhooks.paths import is_path, read_body_fields, read_path, read_template
+from spec.model import Spec
+from spec.webhooks.declared import Declared, named
+from spec.webhooks.paths import read_body_fields, read_template
 from spec.webhooks.presets import DIGESTS, PRESETS, SIGNED_WORDS, TIMESTAMP_UNITS, TOLERANCE_S, Scheme
 from spec.webhooks.secrets import read_secrets, resolve
-from spec.webhooks.sources import HANDSHAKES, SIGNED_BY_HANDSHAKE, Handshake, Path, Source, Target, Template
+from spec.webhooks.sources import HANDSHAKES, SIGNED_BY_HANDSHAKE, Handshake, Source, Template
+from spec.webhooks.target import read_target
 from spec.webhooks.topics import read_topics
 from spec.webhooks.urls import is_base_url
 
@@ -55,20 +56,6 @@ _HMAC_KEYS = frozenset(
         "signed",
         "timestamp_header",
         "timestamp_unit",
-    }
-)
-_TO_KEYS = frozenset(
-    {
-        "type",
-        "id",
-        "source_id",
-        "scope",
-        "event",
-        "must_exist",
-        "when",
-        "types",
-        "type_at",
-        "if_unchanged",
     }
 )
 _PARTY_KEYS = frozenset({"type", "id"})
@@ -123,7 +110,7 @@ def _keys(source: Source) -> set[bytes]:
     return (keys | {secret.text.encode() for secret in source.secrets}) - {b""}
 
 
-class _Check:
+class _Check(Declared):
     """One source. Each method reads one key of it."""
 
     def __init__(
@@ -135,8 +122,8 @@ class _Check:
         spec: Spec,
         report: Report,
     ) -> None:
-        self._name, self._declared, self._pointer = name, declared, pointer
-        self._environ, self._spec, self._report = environ, spec, report
+        super().__init__(declared, pointer, spec, report)
+        self._name, self._environ = name, environ
 
     def source(self) -> Source:
         self._check_keys()
@@ -150,7 +137,7 @@ class _Check:
             scheme=scheme,
             unsigned=unsigned,
             secrets=secrets,
-            target=self._target(scheme),
+            target=read_target(self._declared, scheme, self._pointer, self._spec, self._report),
             actor_type=actor_type,
             actor_id=actor_id,
             tolerance_s=self._tolerance(scheme),
@@ -164,9 +151,6 @@ class _Check:
             delivery_id=self._fields("delivery_id"),
         )
 
-    def _fault(self, code: str, why: str, *segments: str | int) -> None:
-        self._report.add(code, below(self._pointer, *segments), why)
-
     def _check_keys(self) -> None:
         known = _SOURCE_KEYS | (_HMAC_KEYS if self._declared.get("provider") == "hmac" else frozenset())
         known |= {"id_header"} if "provider" not in self._declared else frozenset()
@@ -178,21 +162,21 @@ class _Check:
                 if key in _HMAC_KEYS
                 else proposal(key, _SOURCE_KEYS | _HMAC_KEYS)
             )
-            self._fault("unknown_key", f"{shown(key)} is not a known key here. {hint}", key)
+            self.fault("unknown_key", f"{shown(key)} is not a known key here. {hint}", key)
 
     def _scheme(self) -> tuple[str, Scheme]:
         provider = self._declared.get("provider")
         if provider is None:
             if self._declared.get("unsigned") is not True:
                 why = 'A source needs a `provider` that says how it signs, or `"unsigned": true`.'
-                self._fault("missing_key", why)
+                self.fault("missing_key", why)
             id_header = self._header("id_header")
             return "", Scheme(delivery=(f"header:{id_header}",) if id_header else ())
         preset = PRESETS.get(provider) if isinstance(provider, str) else None
         if preset is None:
             what = shown(provider) if isinstance(provider, str) else "This"
             hint = proposal(provider if isinstance(provider, str) else "", PRESETS)
-            self._fault(
+            self.fault(
                 "invalid_value",
                 f"{what} is not a known provider. {hint} Any other HMAC scheme is `hmac`.",
                 "provider",
@@ -215,10 +199,10 @@ class _Check:
             if key in self._declared:
                 changed[key] = self._header(key) or "absent"
         if "header" not in changed and self._declared.get("unsigned") is not True:
-            self._fault("missing_key", "`hmac` needs `header`, the name of the header with the signature.")
+            self.fault("missing_key", "`hmac` needs `header`, the name of the header with the signature.")
         prefix = self._declared.get("prefix", "")
         if not isinstance(prefix, str) or not prefix.isascii():
-            self._fault(
+            self.fault(
                 "wrong_type", "`prefix` is ASCII text before the signature, such as `sha256=`.", "prefix"
             )
         else:
@@ -232,7 +216,7 @@ class _Check:
         value = self._declared[key]
         if value in allowed:
             return str(value)
-        self._fault("invalid_value", f"`{key}` is one of {', '.join(allowed)}.", key)
+        self.fault("invalid_value", f"`{key}` is one of {', '.join(allowed)}.", key)
         return allowed[0]
 
     def _header(self, key: str) -> str | None:
@@ -241,24 +225,24 @@ class _Check:
             return None
         if isinstance(value, str) and _HEADER.fullmatch(value):
             return value.lower()
-        self._fault("invalid_value", f"`{key}` is the name of a header.", key)
+        self.fault("invalid_value", f"`{key}` is the name of a header.", key)
         return None
 
     def _signed(self, changed: Mapping[str, Any]) -> tuple[str, ...]:
         parts = self._declared.get("signed", ["body"])
         if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
             why = f"`signed` lists {', '.join(SIGNED_WORDS)} and literal text, in the order that is signed."
-            self._fault("wrong_type", why, "signed")
+            self.fault("wrong_type", why, "signed")
             return ("body",)
         if "body" not in parts and "url" not in parts:
-            self._fault(
+            self.fault(
                 "invalid_value",
                 "`signed` leaves the body out, so the body could be changed. Add `body`.",
                 "signed",
             )
         for word, key in (("timestamp", "timestamp_header"), ("id", "id_header")):
             if word in parts and key not in changed:
-                self._fault(
+                self.fault(
                     "missing_key", f"`signed` names {word}, so `{key}` must say which header holds it."
                 )
         return tuple(parts)
@@ -266,7 +250,7 @@ class _Check:
     def _unsigned(self) -> bool:
         unsigned = self._declared.get("unsigned", False)
         if not isinstance(unsigned, bool):
-            self._fault("wrong_type", "`unsigned` is true or false.", "unsigned")
+            self.fault("wrong_type", "`unsigned` is true or false.", "unsigned")
             return False
         return unsigned
 
@@ -276,158 +260,34 @@ class _Check:
         if "secrets" in self._declared:
             if unsigned:
                 why = "A source is `unsigned` or has `secrets` to verify with, not both; remove one."
-                self._fault("invalid_value", why, "unsigned")
+                self.fault("invalid_value", why, "unsigned")
             place = below(self._pointer, "secrets")
             return read_secrets(self._declared["secrets"], place, scheme.key, self._environ, self._report)
         if not unsigned and "provider" in self._declared:
             why = 'Without `secrets` nothing can be verified: `"secrets": ["env:SLUICE_SECRET_NAME"]`.'
-            self._fault("missing_key", why)
+            self.fault("missing_key", why)
         return ()
 
     def _actor(self) -> tuple[str, str]:
         declared = self._declared.get("actor", {"type": "webhook", "id": f"{self._name}_webhook"})
-        party = self._object(declared, "actor", _PARTY_KEYS)
+        party = self.object(declared, "actor", _PARTY_KEYS)
         kind, key = party.get("type"), party.get("id")
         place = ("actor",) if "actor" in self._declared else ()
         if "type" in party and not isinstance(kind, str):
-            self._fault("wrong_type", "The actor's `type` must be a text.", "actor", "type")
+            self.fault("wrong_type", "The actor's `type` must be a text.", "actor", "type")
         elif kind not in self._spec.agent_types:
-            self._fault("undeclared", f"`agent_types` has no {_shown(kind)}; add it there.", *place)
+            self.fault("undeclared", f"`agent_types` has no {named(kind)}; add it there.", *place)
         canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
         if canonical is None:
-            why = f"The actor's id {_shown(key)} is not an identifier;  declare it in `singletons`."
-            self._fault("undeclared", why, *place)
+            why = f"The actor's id {named(key)} is not an identifier; declare it in `singletons`."
+            self.fault("undeclared", why, *place)
         return str(kind), canonical or ""
-
-    def _object(self, value: object, key: str, known: frozenset[str]) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            self._fault("wrong_type", f"`{key}` must be an object.", key)
-            return {}
-        for name in value:
-            if name not in known:
-                self._fault(
-                    "unknown_key",
-                    f"{shown(name)} is not a known key here. {proposal(name, known)}",
-                    key,
-                    name,
-                )
-        return value
-
-    # -- where its events go
-
-    def _target(self, scheme: Scheme) -> Target:
-        if "to" not in self._declared:
-            self._fault("missing_key", 'A source needs `to`: {"type", "id" or "source_id", "event"}.')
-            return Target("", "", None, "")
-        to = self._object(self._declared["to"], "to", _TO_KEYS)
-        for name, other in (("type", "type"), ("event", "types")):
-            if name not in to and other not in to and isinstance(self._declared["to"], dict):
-                self._fault("missing_key", f"`to` needs `{name}`.", "to")
-        if "event" in to and "types" in to:
-            why = "An event's type comes from `event` or from `types`, not from both; remove one."
-            self._fault("invalid_value", why, "to", "event")
-        declared = self._aggregate_type(to)
-        source_id = None
-        if "source_id" in to:
-            source_id = read_path(to["source_id"], below(self._pointer, "to", "source_id"), self._report)
-        event = self._event(to, declared)
-        place = below(self._pointer, "to")
-        when = read_when(to["when"], below(place, "when"), self._report) if "when" in to else None
-        types = None
-        if "types" in to:
-            events = None if declared is None else declared.events
-            types = read_types(to["types"], events, below(place, "types"), self._report)
-        return Target(
-            aggregate_type=str(to.get("type")),
-            key=self._key(to),
-            source_id=source_id,
-            event=event,
-            must_exist=self._must_exist(to),
-            when=when,
-            types=types,
-            type_at=read_type_at(self._declared, to, scheme, self._pointer, self._report),
-            scope=self._scope(to),
-            skip_unchanged=self._skip_unchanged(to, declared),
-        )
-
-    def _skip_unchanged(self, to: dict[str, Any], declared: AggregateType | None) -> bool:
-        if "if_unchanged" not in to:
-            return False
-        if to["if_unchanged"] != "skip":
-            self._fault("invalid_value", '`if_unchanged` can only be "skip".', "to", "if_unchanged")
-        elif declared is not None and declared.identity is None:
-            why = f"`{declared.name}` declares no `identity`, so nothing tells what is unchanged."
-            self._fault("invalid_value", why, "to", "if_unchanged")
-        return True
-
-    def _scope(self, to: dict[str, Any]) -> Path | None:
-        if "scope" not in to:
-            return None
-        if "source_id" not in to:
-            why = "`scope` is that of `source_id`: `tu1` of which file."
-            self._fault("invalid_value", why, "to", "scope")
-        return read_path(to["scope"], below(self._pointer, "to", "scope"), self._report)
-
-    def _must_exist(self, to: dict[str, Any]) -> bool:
-        value = to.get("must_exist", False)
-        if not isinstance(value, bool):
-            self._fault("wrong_type", "`must_exist` is true or false.", "to", "must_exist")
-        elif value and "source_id" in to:
-            why = "`source_id` makes an aggregate at its first sight; `must_exist` is for `id`."
-            self._fault("invalid_value", why, "to", "must_exist")
-        return value is True
-
-    def _aggregate_type(self, to: dict[str, Any]) -> AggregateType | None:
-        name = to.get("type")
-        found = self._spec.aggregate_types.get(name) if isinstance(name, str) else None
-        if "type" in to and not isinstance(name, str):
-            self._fault("wrong_type", "`type` must be a text.", "to", "type")
-        elif found is None and "type" in to:
-            why = (
-                f"`aggregate_types` has no {_shown(name)}. {proposal(str(name), self._spec.aggregate_types)}"
-            )
-            self._fault("undeclared", why, "to", "type")
-        return found
-
-    def _key(self, to: dict[str, Any]) -> str | Path | None:
-        if ("id" in to) == ("source_id" in to) and isinstance(self._declared["to"], dict):
-            why = (
-                "`to` needs one of `id` (whose stream it is) and `source_id` (a foreign id, as `$.body.id`)."
-            )
-            self._fault("missing_key" if "id" not in to else "invalid_value", why, "to")
-        key = to.get("id")
-        if key is None:
-            return None
-        if is_path(key):
-            return read_path(key, below(self._pointer, "to", "id"), self._report)
-        canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
-        if canonical is None:
-            why = (
-                f"{_shown(key)} is not an identifier;  declare it in `singletons`, or take it from the body."
-            )
-            self._fault("undeclared", why, "to", "id")
-        return canonical or ""
-
-    def _event(self, to: dict[str, Any], declared: AggregateType | None) -> str | Path | None:
-        if "types" in to:
-            return None
-        event = to.get("event")
-        if is_path(event):
-            return read_path(event, below(self._pointer, "to", "event"), self._report)
-        if "event" in to and not isinstance(event, str):
-            self._fault("wrong_type", "`event` must be a text.", "to", "event")
-        elif declared is not None and "event" in to and event not in declared.events:
-            why = f"`{declared.name}` has no event {_shown(event)}. {proposal(str(event), declared.events)}"
-            self._fault("undeclared", why, "to", "event")
-        return str(event)
-
-    # -- the rest
 
     def _tolerance(self, scheme: Scheme) -> int:
         value = self._declared.get("tolerance_s", scheme.tolerance_s)
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _TOLERANCE_MAX_S:
             return value
-        self._fault("invalid_value", f"`tolerance_s` is 1 to {_TOLERANCE_MAX_S} seconds.", "tolerance_s")
+        self.fault("invalid_value", f"`tolerance_s` is 1 to {_TOLERANCE_MAX_S} seconds.", "tolerance_s")
         return TOLERANCE_S
 
     def _base_url(self, scheme: Scheme) -> str:
@@ -435,23 +295,23 @@ class _Check:
         if value is None:
             if "url" in scheme.signed and self._declared.get("unsigned") is not True:
                 why = "This provider signs the URL: `public_base_url` must say what it calls, up to the path."
-                self._fault("missing_key", why)
+                self.fault("missing_key", why)
             return ""
         if isinstance(value, str) and is_base_url(value):
             return value.rstrip("/")
         why = "`public_base_url` is like https://hooks.example.com."
-        self._fault("invalid_value", why, "public_base_url")
+        self.fault("invalid_value", why, "public_base_url")
         return ""
 
     def _handshake(self) -> Handshake | None:
         value = self._declared.get("handshake")
         only = _HANDSHAKES_OF_ONE.get(value) if isinstance(value, str) else None
         if only is not None and self._declared.get("provider") != only:
-            self._fault("invalid_value", f"`{value}` is only for the provider `{only}`.", "handshake")
+            self.fault("invalid_value", f"`{value}` is only for the provider `{only}`.", "handshake")
             return None
         if value is None or value in HANDSHAKES:
             return cast(Handshake | None, value)
-        self._fault("invalid_value", f"`handshake` is one of {', '.join(HANDSHAKES)}.", "handshake")
+        self.fault("invalid_value", f"`handshake` is one of {', '.join(HANDSHAKES)}.", "handshake")
         return None
 
     def _verify_token(self) -> str | None:
@@ -468,14 +328,14 @@ class _Check:
     def _headers(self, scheme: Scheme) -> tuple[str, ...]:
         named = self._declared.get("headers", [])
         if not isinstance(named, list):
-            self._fault("wrong_type", "`headers` is a list of headers to keep with the event.", "headers")
+            self.fault("wrong_type", "`headers` is a list of headers to keep with the event.", "headers")
             named = []
         kept = []
         for index, name in enumerate(named):
             if isinstance(name, str) and _HEADER.fullmatch(name):
                 kept.append(name.lower())
             else:
-                self._fault("invalid_value", "This is not a valid name of a header.", "headers", index)
+                self.fault("invalid_value", "This is not a valid name of a header.", "headers", index)
         return tuple(dict.fromkeys([*scheme.kept_headers, *kept]))
 
     def _fields(self, key: str) -> tuple[str, ...] | None:
@@ -488,7 +348,3 @@ def _fields_of(dotted: str | None) -> tuple[str, ...] | None:
     if dotted is None:
         return None
     return tuple(dotted.split(".")) if dotted else ()
-
-
-def _shown(value: object) -> str:
-    return shown(value) if isinstance(value, str) else "such thing"
