@@ -9,7 +9,7 @@ from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
 from gateway.catalog.spec_history import REVISION_MAX
 from gateway.catalog.tenants import TENANTS_PAGE_MAX
 from gateway.http.api.deliveries import VERDICTS
-from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
+from gateway.http.api.feed_query import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.http.api.ids import IDS_MAX
 from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
 from gateway.http.api.sagas import STATES as SAGA_STATES
