@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched, posted
-from gateway.cli.output import JsonOption, print_json, print_table, say
+from gateway.cli.gateway_items import Items, LimitOption, Through
+from gateway.cli.gateways import KeyOption, UrlOption
+from gateway.cli.output import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Sagas: list and show them; retry or abandon stuck ones.")
 
@@ -20,19 +21,13 @@ def list_(
         str | None,
         typer.Option(metavar="STATE", help="running, completed, compensated, stuck or abandoned."),
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most this many.")] = 50,
+    limit: LimitOption = 50,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List sagas, those that changed last first."""
-    params = {"limit": str(limit)} | ({} if state is None else {"state": state})
-    found = at_gateway(url, api_key, lambda client: fetched(client, ("_", "sagas"), params), as_json=as_json)
-    if as_json:
-        print_json(found)
-        return
-    columns = ["id", "saga", "state", "changed", "begun by", "reason"]
-    print_table(columns, [_row(each) for each in found["items"]], fold=("reason",))
+    _SAGAS.print_all({"limit": str(limit), "state": state}, Through(url, api_key, as_json))
 
 
 @app.command()
@@ -40,8 +35,7 @@ def show(
     saga: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Print one as JSON."""
-    found = at_gateway(url, api_key, lambda client: fetched(client, ("_", "sagas", saga)), as_json=as_json)
-    print_json(found if as_json else found["saga"])
+    _SAGAS.print_one(saga, Through(url, api_key, as_json))
 
 
 @app.command()
@@ -49,7 +43,7 @@ def retry(
     saga: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Compensate a stuck saga once more."""
-    _act(saga, "retry", url, api_key, as_json=as_json)
+    _SAGAS.act(saga, "retry", Through(url, api_key, as_json), _state)
 
 
 @app.command()
@@ -57,16 +51,11 @@ def abandon(
     saga: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """End a stuck saga as it is; nothing more of it is compensated."""
-    _act(saga, "abandon", url, api_key, as_json=as_json)
+    _SAGAS.act(saga, "abandon", Through(url, api_key, as_json), _state)
 
 
-def _act(saga: str, what: str, url: str | None, api_key: str | None, *, as_json: bool) -> None:
-    path = ("_", "sagas", saga, what)
-    found = at_gateway(url, api_key, lambda client: posted(client, path, {}), as_json=as_json)
-    if as_json:
-        print_json(found)
-    else:
-        say(f"{saga} is {found['saga']['state']}")
+def _state(saga: dict[str, Any]) -> str:
+    return str(saga["state"])
 
 
 def _row(saga: dict[str, Any]) -> list[str]:
@@ -74,3 +63,6 @@ def _row(saga: dict[str, Any]) -> list[str]:
     trigger = data["trigger"]
     by = f"{trigger['aggregate_type']}.{trigger['type']} {trigger['key']}"
     return [saga["id"], saga["name"], saga["state"], saga["changed_at"], by, data.get("reason") or ""]
+
+
+_SAGAS = Items("sagas", "saga", ("id", "saga", "state", "changed", "begun by", "reason"), _row)
