@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from gateway.config import ConfigError, one
-from gateway.postgres.connection_errors import UNANSWERED
 
 PostgresOption = Annotated[
     str | None,
@@ -47,10 +46,10 @@ def postgres_url(option: str | None) -> str:
 async def prepared(url: str) -> AsyncIterator[Any]:
     """A connection to a database at this release's version. Raises CatalogError, also for what Postgres
     refuses meanwhile."""
-
     from gateway.catalog.database import connect
     from gateway.catalog.migrate import require_prepared
     from gateway.catalog.model import CatalogError
+    from gateway.postgres.connection_errors import UNANSWERED
 
     conn = await connect(url)
     try:

@@ -19,7 +19,6 @@ from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, say, say_raw
 from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
-from gateway.postgres.connection_errors import UNANSWERED
 
 app = typer.Typer(
     help="Webhooks in: deliveries, quarantine, replay, discard, test requests.", no_args_is_help=True
@@ -217,10 +216,10 @@ async def _document(url: str, tenant: str) -> bytes:
 @asynccontextmanager
 async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
     """The database, and whose deliveries are meant. Raises CatalogError for all that Postgres refuses."""
-
     from gateway.catalog import tenants
     from gateway.catalog.migrate import require_prepared
     from gateway.log.postgres import open_pool
+    from gateway.postgres.connection_errors import UNANSWERED
     from gateway.postgres.errors import PostgresTrouble
 
     try:

@@ -30,9 +30,9 @@ from gateway.follow.worker import CACHE_BYTES, Worker
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
+from gateway.relay.repeated import Repeated
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
-from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.model import Spec
 
@@ -83,7 +83,7 @@ class Runner:
         self._tasks: list[asyncio.Task[None]] = []
         self._woken = asyncio.Event()
         self._woken_at = float("-inf")
-        self._away = False
+        self._repeated = Repeated(logger)
         self._figures: dict[str, float] = {}
 
     async def start(self) -> None:
@@ -91,7 +91,7 @@ class Runner:
             (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._slice, SLICE_EVERY_S),
             (self._prune, PRUNE_EVERY_S),
         ):  # fmt: skip
-            self._tasks.append(self._loop.create_task(self._again(work, pause_s)))
+            self._tasks.append(self._loop.create_task(self._repeated.run(work, pause_s)))
         self._tasks.append(self._loop.create_task(self._follow_heads()))
 
     async def stop(self) -> None:
@@ -139,7 +139,7 @@ class Runner:
             logger.warning("followers_begin_again", extra={"tenant": str(UUID(bytes=worker.tenant))})
             await self._quietly(self._declarations.begin_again(UUID(bytes=worker.tenant)))
         except PostgresTrouble as trouble:
-            self._trouble(trouble)
+            self._repeated.failed(trouble)
         except Exception:
             logger.exception("task_restarted")
             await asyncio.sleep(AGAIN_S)
@@ -149,7 +149,7 @@ class Runner:
         try:
             await work
         except PostgresTrouble as trouble:
-            self._trouble(trouble)
+            self._repeated.failed(trouble)
 
     async def _output(self, build: Build) -> Output | None:
         """None where its definition can't be read here: a newer release deployed it."""
@@ -200,7 +200,7 @@ class Runner:
                 if seq != self._looked.get(p):
                     await self._tell(p, seq)
         except PostgresTrouble as trouble:
-            self._trouble(trouble)
+            self._repeated.failed(trouble)
             await asyncio.sleep(LOOK_EVERY_S)
             return
         await asyncio.sleep(HEADS_PAUSE_S)
@@ -252,19 +252,3 @@ class Runner:
         yield Reading("sluice_followers_tenants", len(self._workers))
         for figure in ("building", "serving", "paused", "rows", "misfits", "behind"):
             yield Reading(f"sluice_followers_{figure}", self._figures.get(figure, 0))
-
-    async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
-        while True:
-            try:
-                await work()
-                self._away = False
-            except PostgresTrouble as trouble:
-                self._trouble(trouble)
-            except Exception:
-                logger.exception("task_restarted")
-            await asyncio.sleep(pause_s)
-
-    def _trouble(self, trouble: PostgresTrouble) -> None:
-        if not self._away:
-            logger.warning("relay_postgres_unavailable", extra={"reason": reason(trouble)})
-        self._away = True

@@ -40,6 +40,7 @@ from gateway.reactions.timers import Faulty, Timer, timers_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import Place
 from gateway.relay.relay import Listen
+from gateway.relay.repeated import Repeated
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
@@ -106,7 +107,7 @@ class Reactor:
         self._room = asyncio.Semaphore(TENANTS_AT_ONCE)
         self._delayed: set[bytes] = set()
         self._caught_up: dict[bytes, datetime] = {}
-        self._away = False
+        self._repeated = Repeated(logger)
 
     async def start(self, *, at_work: bool = True) -> None:
         """Where it is not at work, it only declares and counts what waits for other processes."""
@@ -137,17 +138,8 @@ class Reactor:
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
         with self._listen(self._woken.set):
-            while True:
-                try:
-                    await work()
-                    self._away = False
-                except PostgresTrouble as trouble:
-                    if not self._away:
-                        logger.warning("relay_postgres_unavailable", extra={"reason": str(trouble)})
-                    self._away = True
-                except Exception:
-                    logger.exception("task_restarted")
-                await asyncio.sleep(pause_s if work != self._look or not self._woken.is_set() else 0.01)
+            is_due = self._woken.is_set if work == self._look else None
+            await self._repeated.run(work, pause_s, is_due)
 
     async def _count(self) -> None:
         begun = time.monotonic()

@@ -13,7 +13,7 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
@@ -29,12 +29,12 @@ from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.delivery_worker import DeliveryPolicy, DeliveryWorker
 from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
+from gateway.relay.repeated import Repeated
 from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
 from gateway.relay.targets.table import target_of
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Metrics, Reading
-from gateway.telemetry.redact import reason
 from spec.subscriptions import Subscription as Declared
 from spec.targets.form import Sent
 from spec.targets.table import KINDS
@@ -100,14 +100,14 @@ class Relay:
         self._standings: list[OfKind] = []
         self._read_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
-        self._away = False
+        self._repeated = Repeated(logger)
         self._woken = asyncio.Event()
 
     async def start(self) -> None:
         for loop, pause_s in (
             (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._forget, FORGET_EVERY_S),
         ):  # fmt: skip
-            self._tasks.append(self._loop.create_task(self._again(loop, pause_s)))
+            self._tasks.append(self._loop.create_task(self._repeated.run(loop, pause_s)))
         self._tasks.append(self._loop.create_task(self._follow_heads()))
 
     async def stop(self) -> None:
@@ -177,7 +177,7 @@ class Relay:
         except Overtaken:
             return
         except PostgresTrouble as trouble:
-            self._trouble(trouble)
+            self._repeated.failed(trouble)
         except Exception:
             logger.exception("task_restarted")
 
@@ -195,7 +195,7 @@ class Relay:
         try:
             heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
         except PostgresTrouble as trouble:
-            self._trouble(trouble)
+            self._repeated.failed(trouble)
             await asyncio.sleep(LOOK_EVERY_S)
             return
         for courier in self._couriers:
@@ -207,22 +207,6 @@ class Relay:
         except TimeoutError:
             pass
         self._woken.clear()
-
-    async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
-        while True:
-            try:
-                await work()
-                self._away = False
-            except PostgresTrouble as trouble:
-                self._trouble(trouble)
-            except Exception:
-                logger.exception("task_restarted")
-            await asyncio.sleep(pause_s)
-
-    def _trouble(self, trouble: PostgresTrouble) -> None:
-        if not self._away:
-            logger.warning("relay_postgres_unavailable", extra={"reason": reason(trouble)})
-        self._away = True
 
     async def _forget(self) -> None:
         """Ends what was kept long enough, so many at a time, until a time ends fewer."""
