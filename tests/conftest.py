@@ -1,7 +1,7 @@
 """Servers for the whole suite: started once, a database of its own for each test, gone with the test process.
 
-`servers`, `redis_url`: shared by all tests of a run; nobody stops these. `postgres_url`: a migrated database
-of the test's own, an instance of its own too, so that its keys in Redis are nobody else's. `start_servers`:
+`servers`, `redis_url`: shared by all tests of a run; no test stops these. `postgres_url`: a migrated database
+of the test's own, an instance of its own too, so that its keys in Redis are of no other. `start_servers`:
 starts pairs that belong to one test, to be killed, paused and wiped at will.
 """
 
@@ -40,7 +40,7 @@ def redis_url(servers: Servers) -> str:
 
 @pytest.fixture(scope="session")
 async def template(servers: Servers) -> str:
-    """The name of a migrated database that nobody connects to, so that it can be cloned."""
+    """The name of a migrated database that has no connections, so that it can be cloned."""
     from gateway.catalog.migrate import migrate
 
     await _execute(servers, f"CREATE DATABASE {TEMPLATE}")

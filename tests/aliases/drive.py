@@ -51,7 +51,7 @@ class Registry:
         return [each.alias.text for each in await self.assigner.named(stream, WAIT_S)]
 
     async def give(self, tenant: UUID, *names: tuple[str, str, str], imported: bool = False) -> None:
-        """Names (alias, type, key), whoever has them."""
+        """Names (alias, type, key), of all tenants."""
         given = tuple([_given(*each) for each in names])
         await self.change(tenant, Give(given, imported))
 

@@ -1,4 +1,4 @@
-"""Public ids, given behind the commit: 1, 2, 3 … without a gap, whoever gives them and whoever dies."""
+"""Public ids, given behind the commit: 1, 2, 3 … without a gap, whichever gateway gives them or dies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_aggregates_are_numbered_in_the_order_of_their_creation(
     assert [await registry.names_of(stream) for stream in streams] == [["VNO-1"], ["VNO-2"], ["VNO-3"], []]
 
 
-async def test_nobody_has_to_wait_for_a_name_to_be_given(registry: Registry, tenant: UUID) -> None:
+async def test_no_request_waits_for_a_name_to_be_given(registry: Registry, tenant: UUID) -> None:
     await registry.create(tenant)
 
     async def given() -> bool:
@@ -123,7 +123,7 @@ async def test_a_lost_redis_changes_no_name(registry: Registry, tenant: UUID, pl
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-async def test_a_commit_whose_answer_is_lost_numbers_nobody_twice(
+async def test_a_commit_whose_answer_is_lost_numbers_no_aggregate_twice(
     open_one: OpenRegistry, tenant: UUID, carried_out: bool
 ) -> None:
     registry = await open_one(assigning=False)

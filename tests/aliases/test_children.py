@@ -1,4 +1,4 @@
-"""Children are numbered once, whoever dies on the way, and hash ids resolve as their rules say."""
+"""Children are numbered once, whichever gateway dies on the way, and hash ids resolve as their rules say."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ async def test_one_who_dies_between_number_and_name_is_gone_on_with_by_another_g
     with pytest.raises(NotWritten):
         await dying.name(parent, ROOT, one, asked(tenant, "once"), fresh)
     with pytest.raises(NotWritten):
-        await dying.name(parent, ROOT, unborn(tenant), asked(tenant), fresh)  # nobody goes on with this one
+        await dying.name(
+            parent, ROOT, unborn(tenant), asked(tenant), fresh
+        )  # no gateway continues with this one
     other = await open_one(assigning=False)
     again = await Children(other.log, other.writer).name(
         parent, ROOT, unborn(tenant), asked(tenant, "once"), fresh

@@ -35,7 +35,7 @@ def drawn(draw: random.Random) -> HashName:
 
 
 def typed_for(draw: random.Random, name: HashName) -> HashName:
-    """The name as somebody types it: less of it, or the beginning of another."""
+    """The name as a person types it: less of it, or the beginning of another."""
     typed = drawn(draw) if draw.random() < 0.2 else name
     body = typed.body[: draw.randint(4, 8)]
     return HashName(draw.choice([None, typed.prefix]), body, typed.children)

@@ -1,4 +1,4 @@
-"""Names over their life: given once, to one aggregate, for ever; the tables say what the events say."""
+"""Names over their life: given once, to one aggregate, permanently; the tables say what the events say."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_an_alias_is_resolved_within_its_tenant_and_type(
         assert await registry.resolve(tenant, "VNO-1", "ticket") is None
 
 
-async def test_a_hash_id_is_found_without_its_prefix_and_abbreviated_on_reads_alone(
+async def test_a_hash_id_is_found_without_its_prefix_and_abbreviated_only_on_reads(
     registry: Registry, tenant: UUID
 ) -> None:
     await registry.give(
@@ -104,7 +104,7 @@ async def test_an_ambiguous_abbreviation_names_ten_candidates_at_most(
     assert await registry.resolve(tenant, "zzzz") == Ambiguous(tuple(sorted(texts)[:10]))
 
 
-async def test_a_name_that_is_committed_is_found_whoever_died_before_it_was_in_the_tables(
+async def test_a_name_that_is_committed_is_found_whichever_gateway_died_before_it_was_in_the_tables(
     open_one: OpenRegistry, tenant: UUID
 ) -> None:
     writing, reading = await open_one(assigning=False), await open_one(assigning=False)
@@ -139,7 +139,7 @@ async def test_what_could_not_be_looked_up_is_not_called_unknown(
         await registry.resolve(tenant, "bd-k86m")
 
 
-async def test_what_was_read_in_another_epoch_is_asked_anew(
+async def test_what_was_read_in_another_epoch_is_asked_again(
     registry: Registry, tenant: UUID, place: Place
 ) -> None:
     await registry.give(tenant, ("VNO-1", "order", KEYS[0]))
@@ -245,7 +245,7 @@ def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 # -- writing
 
 
-async def test_a_plan_is_made_anew_when_another_writer_was_faster(
+async def test_a_plan_is_made_again_when_another_writer_was_faster(
     open_one: OpenRegistry, tenant: UUID
 ) -> None:
     one, other = await open_one(assigning=False), await open_one(assigning=False)
@@ -259,7 +259,7 @@ async def test_a_plan_is_made_anew_when_another_writer_was_faster(
 
     async def first_gives(at: Snapshot) -> Sequence[Change]:
         changes = await planned(at)
-        return changes or (Retire((name("VNO-9"),)),)  # would be of no effect: nobody has it
+        return changes or (Retire((name("VNO-9"),)),)  # would be of no effect: no aggregate has it
 
     written = await one.writer.write(tenant.bytes, first_gives)
     assert seen == [0, 1]
@@ -283,7 +283,7 @@ async def test_an_event_of_a_newer_release_is_not_passed_over(registry: Registry
         await registry.store.rebuild(tenant.bytes)
 
 
-async def test_tables_that_were_damaged_are_made_anew_from_the_events(
+async def test_tables_that_were_damaged_are_made_again_from_the_events(
     registry: Registry, tenant: UUID, place: Place
 ) -> None:
     await asyncio.gather(*(registry.create(tenant) for _ in range(5)))

@@ -10,7 +10,7 @@ append/4k, append/64k     to 1,000 streams, data of so many bytes in place of 30
 batch/100                 100 events a request, to 1,000 streams; counts events
 mixed/80_20               four reads of a stream's state after each append to it; counts both
 two_workers/…             append/…, at two gateway processes, whatever --workers says
-floor/…                   what the parts cost alone (floor.py)
+floor/…                   what each part costs by itself (floor.py)
 
 Names end in the number of connections.
 """

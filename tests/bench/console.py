@@ -3,7 +3,7 @@
     python -m tests.bench.console [--seconds 3] [--rounds 1] [--only PATTERN] [--json FILE]
 
 console/off              appends to 1,000 aggregates, as append/streams, by a gateway that serves no console
-console/on               the same, where one is served and nobody looks
+console/on               the same, where one is served and no browser looks
 console/overviews        the same beside ten overviews, each read again every ten seconds, as browsers do
 console/feeds            the same beside ten feeds that go live, of all events
 console/page/NAME        one page after another, beside as many appends: the overview, the feed, an aggregate

@@ -147,7 +147,7 @@ async def followers(stand: Stand, seconds: float, rounds: int, count: int, query
     """Rates with and without them, in turns, each on a gateway of its own. On one machine they take their own
     share of it, so the gateway's CPU time for an append tells more than the rates. The first of them is held
     to have come to see every event, and to all others came as many bytes, or about as many where what one
-    of them is sent alone is compressed for it alone."""
+    of them is sent only to it is compressed only for it."""
     without, beside, came = [], [], 0
     for _ in range(rounds):
         async with stand.gateway() as served:

@@ -1,4 +1,4 @@
-"""What the parts cost alone, in the same run: no gateway can be faster than these on this machine today.
+"""What each part costs by itself, in the same run: no gateway can be faster than these on this machine today.
 
 floor/http        uvicorn with a callable that answers 201 at once; its generator column is the generator's
                   own cost, so 10^6 over it is the rate that the generator can't exceed
@@ -118,7 +118,7 @@ class _SequenceCalls:
             await self._runner.run("evict", keys, (EPOCH, *self._committed, self._committed[0], 0, 0))
 
     def _head(self, number: int = 0) -> CallHead:
-        """Goes on where the call before ended, with all of it committed."""
+        """Continues where the call before ended, with all of it committed."""
         seq, chain = self._committed
         window, tail = Config.inflight_events_max, Config.stream_tail
         return CallHead(EPOCH, window, seq, chain, tail, seq, self._runner.caller, number)

@@ -2,11 +2,11 @@
 
     python -m tests.bench.gateways [--seconds 5] [--rounds 3] [--connections 64] [--only PATTERN]
 
-one            a gateway alone with all connections, all appends to one partition
+one            one gateway with all connections, all appends to one partition
 even           two gateways on that partition, half of the connections each
 skewed         the same, all but 4 and 4
-stopped        as `even`; one gateway is stopped (SIGSTOP) for a third of the time and then goes on
-tenants/one    a gateway alone with all connections, to 4 tenants of different partitions
+stopped        as `even`; one gateway is stopped (SIGSTOP) for a third of the time and then continues
+tenants/one    one gateway with all connections, to 4 tenants of different partitions
 tenants/two    two gateways, each with half of the connections of each tenant
 tenants/apart  two gateways, each with all connections of two of the tenants
 
@@ -314,7 +314,7 @@ async def _main(options: argparse.Namespace) -> int:
     ]
     keys: dict[int, list[str]] = {}
     outcomes: dict[str, list[Outcome]] = {plan.name: [] for plan in chosen}
-    async with open_stand(len(CORES)) as stand:  # nobody is confined
+    async with open_stand(len(CORES)) as stand:  # no process is confined
         for name, value in (await machine.describe(stand.servers)).items():
             print(f"{name}: {value}")
         for number in range(options.rounds):

@@ -15,7 +15,7 @@ from tests.bench.measured import Measured, shares_us
 
 LENGTH = "@@length@@"
 """In a header or body: how many requests its connection has sent to this path before, which is the length of
-a stream that nobody else appends to. As wide as what stands in its place, so that Content-Length holds."""
+a stream that no other client appends to. As wide as what takes its place, so that Content-Length holds."""
 SERIAL = "@@serial@@"
 """Likewise: a number that no other request has."""
 BEGIN, END = "begin", "end"

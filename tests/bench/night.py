@@ -1,4 +1,4 @@
-"""A night without Redis, and a Redis that refuses writes: how long nobody can append.
+"""A night without Redis, and a Redis that refuses writes: how long no client can append.
 
     python -m tests.bench.night [--appends 4000000] [--refused-s 600] [--only night|refused]
 

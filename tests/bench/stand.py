@@ -85,7 +85,7 @@ class Stand:
 
     @asynccontextmanager
     async def restarted(self, postgres_url: str) -> AsyncIterator[Served]:
-        """A gateway on what is there already, and a Redis that begins anew."""
+        """A gateway on what is there already, and a Redis that starts again."""
         self.servers.wipe_redis()
         await self.servers.redis.start()
         with self._serving(COMMAND, self._settings(postgres_url), self._workers) as served:
@@ -140,7 +140,7 @@ class Stand:
 
     @asynccontextmanager
     async def database(self, template: str = TEMPLATE) -> AsyncIterator[str]:
-        """The URL of a database that nothing was appended to, but for what `template` has. Redis begins anew
+        """The URL of a database that nothing was appended to, but for what `template` has. Redis starts again
         too: what others have left of its memory, and of its file, would be part of what is measured."""
         name = f"bench_{next(self._numbers)}"
         self.servers.wipe_redis()

@@ -54,7 +54,7 @@ class Options:
 
     @property
     def usual_connections(self) -> int:
-        """For scenarios that are tried with one count alone: the one nearest to 64."""
+        """For scenarios that are tried with only one count: the one nearest to 64."""
         return min(self.connections, key=lambda count: abs(count - USUAL_CONNECTIONS))
 
     @property

@@ -121,7 +121,7 @@ async def test_another_redis_is_measured_where_one_is_named(
         assert service.binary == named
 
 
-async def test_what_is_measured_next_has_a_redis_that_nobody_has_used() -> None:
+async def test_what_is_measured_next_has_an_unused_redis() -> None:
     async with open_stand(1) as stand:
         before = stand.servers.redis.pid
         for _ in range(2):

@@ -1,7 +1,7 @@
 """What vacuum does to the outbox, whose rows never change: at once, and once more when they are old.
 
-A row has to be frozen before the transaction that wrote it is two thousand million transactions old. Whoever
-does not do it when the row is new reads and writes the whole table later, and all of it at once.
+A row has to be frozen before the transaction that wrote it is two thousand million transactions old. What is
+not frozen when it is new is read and written later, with the whole table and all of it at once.
 """
 
 from __future__ import annotations

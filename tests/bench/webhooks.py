@@ -32,7 +32,7 @@ BODY_BYTES = 1024
 _ACTOR = {"type": "webhook", "id": "stripe_webhook"}
 _SCHEMA = {"type": "object"}
 Run = Callable[[Options, int, list[str], Stand], Awaitable[Measured]]
-# A source each makes as many streams; nobody has a thousand sources.
+# A source each makes as many streams; no tenant has a thousand sources.
 _SOURCES_MAX = 64
 
 

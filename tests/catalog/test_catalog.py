@@ -22,7 +22,7 @@ from tests.catalog.documents import ORDERS, accepted, document, store
 
 KEY = "a0000000-0000-4000-a000-000000000001"
 UNMINTED = tokens.mint("00000000", bytes)
-"""A well-formed key that nobody minted."""
+"""A well-formed key that was never minted."""
 
 
 class Clock:
@@ -82,12 +82,12 @@ async def test_a_key_is_looked_up_once_and_then_known(
     assert await catalog.authenticate(minted.text) is principal
 
 
-async def test_a_key_that_nobody_minted_is_none(catalog: Catalog, clock: Clock) -> None:
+async def test_a_key_that_was_never_minted_is_none(catalog: Catalog, clock: Clock) -> None:
     assert await catalog.authenticate(UNMINTED) is None
     assert catalog.principal(UNMINTED) is None
 
 
-async def test_a_mistyped_key_is_refused_without_asking_anybody(pool: asyncpg.Pool, tenant: Tenant) -> None:
+async def test_a_mistyped_key_is_refused_without_a_look_up(pool: asyncpg.Pool, tenant: Tenant) -> None:
     minted = await keys.create(pool, tenant, Scope.READ)
     watched = Watched(pool)
     catalog = Catalog(watched)
@@ -415,7 +415,7 @@ async def test_a_removal_is_closed_where_a_secret_of_what_follows_is_not_set(
         assert await deploying == Accepted(2, changed=True)
 
 
-async def test_a_catalog_restored_from_a_backup_is_loaded_anew(
+async def test_a_catalog_restored_from_a_backup_is_loaded_again(
     catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant
 ) -> None:
     await accepted(pool, tenant.id, ORDERS)

@@ -35,7 +35,7 @@ class Pool:
 
 
 @pytest.mark.parametrize("count", [1, BATCH_MAX, 3 * BATCH_MAX + 1])
-async def test_nobody_waits_for_ever_for_a_look_up_that_a_bug_ended(count: int) -> None:
+async def test_no_request_waits_without_end_for_a_look_up_that_a_bug_ended(count: int) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the bug is reported there
     pool = Pool([RuntimeError("a bug")])
     look_ups = KeyLookUps(pool)  # type: ignore[arg-type]

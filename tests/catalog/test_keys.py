@@ -48,7 +48,7 @@ async def test_a_key_is_listed_by_its_handle_without_its_text(
     assert minted.text not in repr(listed)
 
 
-async def test_keys_are_listed_for_one_tenant_alone(conn: asyncpg.Connection, tenant: Tenant) -> None:
+async def test_keys_are_listed_for_only_one_tenant(conn: asyncpg.Connection, tenant: Tenant) -> None:
     other = await tenants.create(conn, "beta")
     mine = await keys.create(conn, tenant, Scope.READ)
     theirs = await keys.create(conn, other, Scope.READ)

@@ -155,7 +155,7 @@ async def test_a_failed_removal_leaves_nothing_closed_and_the_lock_free(
 ) -> None:
     await accepted(pool, tenant.id, ORDERS)
     async with pool.acquire() as conn:
-        # A gateway that reported at the beginning of time and is seen from now on for ever: never followed.
+        # A gateway that reported at the beginning of time and is seen from now on: never followed.
         await conn.execute("INSERT INTO catalog_reader VALUES (gen_random_uuid(), 0, 'infinity')")
     deploying = asyncio.create_task(specs.deploy(pool, tenant.id, document({}), {}))
     async with asyncio.timeout(40), pool.acquire() as conn:

@@ -43,7 +43,7 @@ async def test_a_handle_that_is_taken_is_drawn_again_and_the_first_row_stays(
     assert await tenants.named(conn, "acme") == first
 
 
-async def test_a_source_that_repeats_for_ever_is_an_error_and_changes_nothing(
+async def test_a_source_that_repeats_without_end_is_an_error_and_changes_nothing(
     conn: asyncpg.Connection,
 ) -> None:
     await tenants.create(conn, "acme", entropy=bytes)

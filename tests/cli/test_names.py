@@ -1,4 +1,4 @@
-"""`sluice names`, as a person uses it: with the servers of a gateway, or the database alone."""
+"""`sluice names`, as a person uses it: with the servers of a gateway, or only the database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names(sluice: Sluice, redis_url: str, postgres_url: str) -> Sluice:
     return whole
 
 
-def test_an_alias_is_resolved_with_the_database_alone(names: Sluice, sluice: Sluice) -> None:
+def test_an_alias_is_resolved_with_only_the_database(names: Sluice, sluice: Sluice) -> None:
     for text in ("VNO-2", "@vno-2"):
         assert sluice("names", "resolve", text).out.endswith(f" character {KEYS[0]}\n")
     told = sluice("names", "resolve", "k86ga", "--json").json
@@ -142,7 +142,7 @@ def test_an_alias_is_retired_and_restored(names: Sluice) -> None:
     assert "is not an exact alias" in names("names", "retire", "k86gaq").err
 
 
-def test_the_tables_are_made_anew(names: Sluice) -> None:
+def test_the_tables_are_made_again(names: Sluice) -> None:
     before = names("names", "export").out
     assert names("names", "rebuild").out == "4 names rebuilt, no differences\n"
     assert names("names", "export").out == before

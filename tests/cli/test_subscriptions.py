@@ -115,7 +115,7 @@ def test_a_spec_whose_subscriptions_begin_nowhere_is_refused(sluice: Sluice) -> 
     assert "/subscriptions/all/start  invalid_value" in told.err
 
 
-def test_a_relay_alone_wants_its_settings(unset: Sluice) -> None:
+def test_a_relay_by_itself_wants_its_settings(unset: Sluice) -> None:
     told = unset("relay")
     assert told.code == 2
     assert "SLUICE_POSTGRES_URL" in told.err

@@ -58,7 +58,7 @@ def test_the_documents_examples_are_imported_shown_and_migrated_under_one_prefix
     ambiguous = beads("names", "resolve", "af78")
     assert ambiguous.err.splitlines()[1:] == ["bd-af78e9a2", "bd-af78e9a2c4d5e6f7"]
     assert shown("df11") == "bd-df11"
-    # "bd migrate --hash-ids": each number gets a hash id under the same prefix, and goes on to resolve.
+    # "bd migrate --hash-ids": each number gets a hash id under the same prefix, and continues to resolve.
     words = ("names", "migrate", "--from", "public", "--to", "hash")
     dry = beads(*words, "--dry-run")
     ran = beads(*words)

@@ -1,4 +1,4 @@
-"""The live feed of the console: what a person is shown of a quiet feed, and of more than anybody reads."""
+"""The live feed of the console: what a person is shown of a quiet feed, and of more than a person reads."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_no_gap_is_told_where_nothing_can_lie_between() -> None:
     )
 
 
-def test_a_search_that_found_nothing_yet_goes_on_from_where_it_is() -> None:
+def test_a_search_that_found_nothing_yet_continues_from_where_it_is() -> None:
     look = following(page([], at=20_000, caught_up=False))
     assert (shown(look), look.position) == (([], None, False), position(20_000))
 

@@ -1,4 +1,4 @@
-"""The visit of an operator at night: each thing that needs a person is found from the overview in two clicks,
+"""The visit of an operator on call: each thing that needs a person is found from the overview in two clicks,
 and dealt with."""
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def night(browser: Browser) -> AsyncIterator[Night]:
         yield Night(servers, served, account, client, pool, receiver, page)
 
 
-async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(night: Night) -> None:
+async def test_all_that_needs_an_operator_is_two_clicks_from_the_overview(night: Night) -> None:
     page = night.page
     cart, sku = await break_something(night.client, night.receiver, night.account)
     await until(partial(all_broken, night.client))

@@ -1,4 +1,4 @@
-"""A second reader of strict JSON, slow and plain, written from RFC 8259 alone: what the fast ones must agree
+"""A second reader of strict JSON, slow and plain, written only from RFC 8259: what the fast ones must agree
 with. It shares no code with them, nor with the standard library's scanner."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A second fold, slow and plain, written from spec/handlers.py alone: what `gateway.state` must agree with.
+"""A second fold, slow and plain, written only from spec/handlers.py: what `gateway.state` must agree with.
 
 Values are what `json` reads, but that a number is a Number, which keeps its digits. Every operation copies
 the whole state. Knows no limits: its tests stay far below them.

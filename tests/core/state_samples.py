@@ -41,7 +41,7 @@ def recorded(
 
 
 def folded(*payloads: bytes | None, by: Handler | Operation, on: Folded = EMPTY) -> Folded:
-    """Folds events of these data, each by the same handler or by an operation alone."""
+    """Folds events of these data, each by the same handler or by one operation."""
     handler = by if isinstance(by, tuple) else (by,)
     events = [recorded(on.length + index, payload) for index, payload in enumerate(payloads, 1)]
     return fold(on, events, lambda _: handler)

@@ -47,7 +47,7 @@ def line(*without: str, **changes: Any) -> bytes:
 
 
 def judged(text: bytes, spec: Spec | None = SPEC) -> Append | Fault:
-    """Alone, and the same after a line with the same metadata."""
+    """By itself, and the same after a line with the same metadata."""
     known: dict[bytes, Shared] = {}
     first, second = (judge_line(spec, text, minting(), known) for _ in range(2))
     if isinstance(first, Fault):

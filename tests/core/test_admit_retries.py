@@ -121,7 +121,7 @@ def test_a_header_that_says_what_minting_says_makes_no_other_request(header: tup
     assert retry_of(None, TENANT, "order", None, None, again, body) == first.retry
 
 
-def test_a_header_that_contradicts_the_body_is_no_repeat_of_what_the_body_said_alone() -> None:
+def test_a_header_that_contradicts_the_body_is_no_repeat_of_what_only_the_body_said() -> None:
     """Where the type is refused today, that comes first."""
     body = batch(event("was_eaten", event_id=V7), previous_length=5)
     plain, contradicted = several(body), several(body, asked((b"if-match", b'"6"')))

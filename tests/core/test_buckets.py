@@ -1,4 +1,4 @@
-"""Token buckets against a model that counts tokens, and what they promise whoever is refused."""
+"""Token buckets against a model that counts tokens, and what they promise a refused client."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_no_window_lets_more_through_than_its_length_and_the_burst_allow(
 
 
 @given(st.floats(0.01, 1e4), st.integers(1, 50), st.lists(st.floats(0, 3), max_size=60))
-def test_whoever_waits_as_told_passes_and_a_moment_earlier_does_not(
+def test_a_client_that_waits_as_told_passes_and_a_moment_earlier_does_not(
     per_s: float, burst: int, pauses: list[float]
 ) -> None:
     buckets, now = Buckets(per_s, burst), 5.0
@@ -100,7 +100,7 @@ def test_a_token_that_is_given_back_can_be_taken_again() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.text(max_size=2), max_size=60))
-def test_memory_is_bounded_and_forgetting_refuses_nobody(count_max: int, names: list[str]) -> None:
+def test_memory_is_bounded_and_forgetting_refuses_no_holder(count_max: int, names: list[str]) -> None:
     bounded, unbounded = Buckets(1, 2, count_max), Buckets(1, 2)
     for name in names:
         refused_by_all = unbounded.take(name, 5.0) > 0

@@ -152,7 +152,7 @@ def test_what_is_under_way_and_unknown_keys_are_bounded_unless_that_is_turned_of
         "PATH",
     ],
 )
-def test_names_that_belong_to_others_are_left_alone(name: str) -> None:
+def test_names_that_belong_to_others_are_left_untouched(name: str) -> None:
     assert config(**{name: "anything"}) == config()
 
 

@@ -40,5 +40,5 @@ def test_names_are_compared_as_sets_and_other_lists_by_place() -> None:
     )
 
 
-def test_more_than_anybody_reads_are_not_told() -> None:
+def test_more_than_a_person_reads_are_not_told() -> None:
     assert len(differences({}, {str(n): n for n in range(DIFFERENCES_MAX + 5)})) == DIFFERENCES_MAX

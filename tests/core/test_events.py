@@ -258,7 +258,7 @@ def test_the_identities_of_an_append_begin_with_its_first_event_and_name_each_ch
 
 
 def test_two_appends_of_equal_content_are_not_equal() -> None:
-    """Equal content without an equal identity is never a retry: an append is itself alone."""
+    """Equal content without an equal identity is never a retry: an append equals only itself."""
     retry = make_retry(TENANT, None, (), b"d")
     one, two = (make_append(STREAM, (EVENT,), ANY_LENGTH, retry) for _ in range(2))
     assert one != two

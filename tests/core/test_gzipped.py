@@ -13,7 +13,7 @@ from gateway.relay.gzipped import AT_ONCE_BYTES, HEAD, NOTHING, Mark, Run, Sent,
 BYTES = st.binary(max_size=60) | st.integers(0, 3000).map(bytes)
 CRCS = st.integers(0, 2**32 - 1)
 SIZES = st.integers(0, 2**45)
-# What one round brings: from which of two runs, and which of three connections are sent it, or one alone.
+# What one round brings: from which of two runs, and which of three connections are sent it, or only one.
 ROUNDS = st.lists(st.tuples(st.integers(0, 1), st.sets(st.integers(0, 2)), BYTES, st.none() | BYTES))
 
 
@@ -24,7 +24,7 @@ def test_what_bytes_make_of_one_crc_they_make_of_any(one: bytes, another: bytes,
 
 
 @given(CRCS, CRCS, CRCS, CRCS, SIZES, SIZES, SIZES)
-def test_so_do_more_bytes_than_anybody_has_time_to_send(
+def test_so_do_more_bytes_than_there_is_time_to_send(
     one: int, first: int, second: int, third: int, size: int, more: int, most: int
 ) -> None:
     marks = Mark(first, size), Mark(second, size + more), Mark(third, size + more + most)

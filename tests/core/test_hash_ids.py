@@ -108,7 +108,7 @@ def test_a_body_without_a_letter_is_extended_up_to_its_first_one() -> None:
     assert lengths_of(digit_digest(15, b"\xff" * 32)) == ("1" * 15 + "z",)
 
 
-def test_a_digest_of_digits_alone_gets_a_letter_at_the_end() -> None:
+def test_a_digest_of_only_digits_gets_a_letter_at_the_end() -> None:
     assert lengths_of(bytes(32)) == ("000000000000000a",)
     assert lengths_of(digit_digest(51, b"\xff" * 32)) == ("111111111111111b",)
 

@@ -54,7 +54,7 @@ def test_another_spelling_is_no_position(position: Position, data: st.DataObject
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "now", "AQ==", "AA", "AQAAAAAAAAAAAAAAAAAA", "é" * 4, "\0"])
-def test_what_nobody_gave_is_no_position(text: str) -> None:
+def test_a_text_that_was_never_given_is_no_position(text: str) -> None:
     assert decode(text) is None
 
 
@@ -65,7 +65,7 @@ def test_partitions_stand_in_order_and_once() -> None:
 
 
 @given(POSITIONS, st.integers(0, 1023), PLACES)
-def test_a_position_moves_in_one_partition_alone(position: Position, p: int, place: Place) -> None:
+def test_a_position_moves_in_only_one_partition(position: Position, p: int, place: Place) -> None:
     moved = position.moved(p, place)
     assert moved.at(p) == place
     for number in range(1024):

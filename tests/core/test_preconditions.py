@@ -114,7 +114,7 @@ def test_if_none_match_asks_for_an_empty_stream() -> None:
         assert refused(read_asked([(b"if-none-match", value)])) == "If-None-Match"
 
 
-def test_if_match_and_if_none_match_agree_on_an_empty_stream_alone() -> None:
+def test_if_match_and_if_none_match_agree_only_on_an_empty_stream() -> None:
     assert asked((b"if-match", b'"0"'), (b"if-none-match", b"*")).expected == 0
     for value in (b'"1"', b"*"):
         assert refused(read_asked([(b"if-none-match", b"*"), (b"if-match", value)])) == "If-Match"

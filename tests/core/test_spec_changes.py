@@ -70,7 +70,7 @@ def hashed(prefix: str | None) -> Spec:
     return spec
 
 
-def test_the_key_of_public_ids_is_taken_for_ever() -> None:
+def test_the_key_of_public_ids_is_taken_permanently() -> None:
     first = Removal("public_key", ("VNO",), "/public_ids/key")
     for old in (None, "ABC"):
         assert takings(numbered(old), numbered("VNO")) == (first,)

@@ -109,7 +109,7 @@ def test_public_keys_are_known_as_pem_and_as_bare_base64(private: Any, kind: str
     assert found[0].key.kind == kind
 
 
-def test_a_shared_key_of_message_signatures_is_one_by_its_prefix_alone() -> None:
+def test_a_shared_key_of_message_signatures_is_one_by_only_its_prefix() -> None:
     (shared, public) = parsed({}, **MESSAGES, secrets=["whsec_AAAA", "whpk_" + "A" * 43]).secrets
     assert (shared.key, public.key) == (Key("hmac", b"\0\0\0"), Key("ed25519", bytes(32)))
     private = ed25519.Ed25519PrivateKey.generate()

@@ -129,7 +129,7 @@ def test_set_keeps_the_place_of_a_field_and_the_values_beside_it() -> None:
     assert after(Set(("text",), Constant("b"))) == STATE_BEFORE.replace(rb'"\u0061"', b'"b"')
 
 
-def test_set_replaces_the_whole_state_by_an_object_alone() -> None:
+def test_set_replaces_the_whole_state_by_only_an_object() -> None:
     assert after(Set((), DATA), b'{"b": 1,"a":2}') == b'{"b":1,"a":2}'
     assert after(Set((), STATE)) == STATE_BEFORE
     assert after(Set((), Path(Root.STATE, ("object",)))) == b'{"n":1.10}'

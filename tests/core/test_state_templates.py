@@ -269,7 +269,7 @@ def test_remove_where_keeps_the_other_items_as_they_were_sent() -> None:
     assert kept(where, b"[]", b'{"sku":"B"}') == b"[]"
 
 
-def test_remove_where_fits_lists_alone() -> None:
+def test_remove_where_fits_only_lists() -> None:
     where = Exists(ITEM)
     for target, error in (
         (("text",), "`text` is a text, not a list."),

@@ -37,7 +37,7 @@ BESIDE_PARTITIONS = 2 + sum(
 )
 """Connections to Postgres of a gateway at most, beside the one for each partition."""
 ADMIN_LINE = "user admin on >admin ~* &* +@all\n"
-"""Beside what is shipped: somebody who may look and break things."""
+"""Beside what is shipped: an operator who may look and break things."""
 
 
 def free_port() -> int:
@@ -93,7 +93,7 @@ def redis_by_conf(folder: Path) -> RedisByConf:
 
 @dataclass(frozen=True, slots=True)
 class PostgresByConf:
-    """Serves on a socket of its own, whoever asks: passwords are set and not asked for."""
+    """Serves on a socket of its own, all clients: passwords are set and not asked for."""
 
     server: PostgresServer
     conf: Path

@@ -120,7 +120,7 @@ def test_the_passwords_in_the_urls_are_those_of_the_files(secrets: Path) -> None
         assert len(str(found)) == 64
 
 
-def test_new_secrets_are_nobody_elses_and_never_overwritten(secrets: Path) -> None:
+def test_new_secrets_are_unique_and_never_overwritten(secrets: Path) -> None:
     assert secrets.stat().st_mode & 0o777 == 0o700
     assert (secrets / ".gitignore").read_text() == "*\n"
     done = subprocess.run(["/bin/sh", DEPLOY / "new-secrets", secrets], capture_output=True, text=True)

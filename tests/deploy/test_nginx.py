@@ -205,7 +205,7 @@ async def test_a_gateway_that_ends_is_passed_over(
         assert await length_of(client, key) == 10
 
 
-async def test_without_any_gateway_nobody_claims_to_know_what_happened(
+async def test_without_any_gateway_no_answer_claims_to_know_what_happened(
     tenant: Account, start_nginx: StartNginx
 ) -> None:
     nginx = await start_nginx(free_port(), free_port())

@@ -119,7 +119,7 @@ def test_it_logs_neither_headers_nor_queries() -> None:
     assert not re.search(r"\$(http_|args|query_string|request_uri|request\b|request_body|cookie_)", line)
 
 
-def test_it_writes_to_tmp_alone() -> None:
+def test_it_writes_only_to_tmp() -> None:
     paths = [CONF.value("pid"), *(HTTP.value(f"{kind}_temp_path") for kind in KINDS)]
     assert all(path.startswith("/tmp/nginx") for path in paths)
     assert not CONF.all("user")

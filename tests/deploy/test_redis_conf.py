@@ -202,7 +202,7 @@ async def test_a_script_of_the_user_reaches_no_other_keys(user: Redis) -> None:
             await user.execute_command("EVALSHA", digest, 1, "other")
 
 
-async def test_nobody_gets_in_without_a_name_and_its_password(shipped: Shipped) -> None:
+async def test_no_client_gets_in_without_a_name_and_its_password(shipped: Shipped) -> None:
     for user, password in (("sluice", "another"), ("default", ""), ("default", "another")):
         async with Redis.from_url(shipped.redis.url(user, password), retry=None) as client:
             with pytest.raises(AuthenticationError):

@@ -63,7 +63,7 @@ async def sluice(shipped: Shipped, *words: str) -> int | None:
 
 @asynccontextmanager
 async def unready(config: Config, key: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Of a gateway that nobody waits for to be ready."""
+    """Of a gateway whose readiness is not awaited."""
     async with gateway(config, asyncio.Event()) as edge:
         transport = httpx.ASGITransport(edge.application)  # type: ignore[arg-type]
         headers = {"authorization": f"Bearer {key}"}
@@ -102,10 +102,10 @@ async def test_a_restored_copy_that_lacks_what_was_acknowledged_is_noticed(
         assert (await appended(client, "order", key, "was_noted", {"n": 3}))["length"] == 3
 
 
-async def test_a_restored_copy_goes_on_with_a_redis_that_knows_nothing_of_it(
+async def test_a_restored_copy_continues_with_a_redis_that_knows_nothing_of_it(
     shipped: Shipped, tenant: Account, tmp_path: Path, restored_url: str
 ) -> None:
-    """Elsewhere, after a fire: the copy is all there is, and nobody can tell what it lacks."""
+    """Elsewhere, after a fire: the copy is all there is, and there is no telling what it lacks."""
     key, dump = new_id(), tmp_path / "sluice.dump"
     config = Config(redis_url=shipped.redis_url, postgres_url=shipped.gateway_url)
     async with serving(config) as served, new_client(served.url, tenant.admin) as client:

@@ -107,7 +107,7 @@ def doctor(redis_url: str, postgres_url: str) -> subprocess.CompletedProcess[str
         (False, "127.0.0.1", "IP address mismatch, certificate is not valid for '127.0.0.1'"),
     ],
 )
-def test_a_certificate_of_somebody_else_is_refused_with_the_reason(
+def test_a_certificate_of_another_host_is_refused_with_the_reason(
     secured: Secured, server: str, another_ca: bool, host: str, why: str
 ) -> None:
     urls = {"redis": secured.redis_url, "postgres": secured.postgres_url}
@@ -122,7 +122,7 @@ def test_a_certificate_of_somebody_else_is_refused_with_the_reason(
     assert why in " ".join((done.stdout + done.stderr).split()), done.stdout + done.stderr
 
 
-async def test_a_server_that_takes_tls_alone_is_not_reached_without(secured: Secured) -> None:
+async def test_a_server_that_takes_only_tls_is_not_reached_without(secured: Secured) -> None:
     plain = secured.redis_url.replace("rediss://", "redis://").partition("?")[0]
     for urls in ((plain, secured.postgres_url), (secured.redis_url, secured.postgres.url("sslmode=disable"))):
         assert doctor(*urls).returncode != 0

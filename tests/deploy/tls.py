@@ -1,4 +1,4 @@
-"""A Redis and a Postgres that serve over TLS alone, on loopback, where this machine has binaries that can."""
+"""A Redis and a Postgres that serve only over TLS, on loopback, where this machine has binaries that can."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RedisByTls:
 
 @dataclass(frozen=True, slots=True)
 class PostgresByTls:
-    """On loopback, where pg_hba.conf takes connections over TLS alone."""
+    """On loopback, where pg_hba.conf takes connections only over TLS."""
 
     server: PostgresServer
     port: int

@@ -27,7 +27,7 @@ Start = Callable[..., Dev]
 
 @pytest.fixture
 def sluice_dev(folder: Path) -> Iterator[Start]:
-    """Starts `sluice dev` at each call, always in the same data folder, where somebody keeps their own."""
+    """Starts `sluice dev` at each call, always in the same data folder, where a person keeps their own."""
     (folder / "spec.py").write_text("raise RuntimeError('nobody asked for this one')\n")
     with contextlib.ExitStack() as ending:
 

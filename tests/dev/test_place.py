@@ -1,4 +1,4 @@
-"""Where the servers live. As root and as anybody else: what must hold differs, and both are tested."""
+"""Where the servers live. As root and as another user: what must hold differs, and both are tested."""
 
 from __future__ import annotations
 

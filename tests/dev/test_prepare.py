@@ -1,4 +1,4 @@
-"""What the first start makes in the database, and what later starts leave alone."""
+"""What the first start makes in the database, and what later starts leave untouched."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_second_one_in_the_same_folder_is_refused_and_told_by_whom(tmp_path: P
         pass
 
 
-def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_secrets_are_for_only_their_owner(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         with held(tmp_path) as run:

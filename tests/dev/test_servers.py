@@ -142,7 +142,7 @@ async def test_postgres_starts_again_at_once_though_a_backend_outlives_its_paren
 
 
 async def test_a_stale_postmaster_pid_that_is_another_programs_by_now_does_no_harm(pair: Servers) -> None:
-    """As after a restart of a container, where pids begin anew."""
+    """As after a restart of a container, where pids start again."""
     pair.postgres.kill()
     account = pair.postgres_server.account
     other = spawn(Command(["/bin/sleep", "600"], signal.SIGKILL, Path("/"), {}, account))
@@ -160,7 +160,7 @@ async def test_a_stale_postmaster_pid_that_is_another_programs_by_now_does_no_ha
         assert other.wait(DEADLINE_S)
 
 
-async def test_a_data_folder_that_was_made_half_is_made_anew(pair: Servers) -> None:
+async def test_a_data_folder_that_was_made_half_is_made_again(pair: Servers) -> None:
     pair.postgres.stop()
     home = pair.postgres_server.home
     (home / "data").rename(home / "unfinished-0")
@@ -170,7 +170,7 @@ async def test_a_data_folder_that_was_made_half_is_made_anew(pair: Servers) -> N
     assert [each.name for each in home.iterdir() if each.name.startswith("unfinished")] == []
 
 
-async def test_a_paused_postgres_answers_nobody_and_goes_on_afterwards(pair: Servers) -> None:
+async def test_a_paused_postgres_answers_no_client_and_continues_afterwards(pair: Servers) -> None:
     connection = await asyncpg.connect(pair.postgres_url)
     pair.postgres.pause()
     asked = asyncio.create_task(connection.fetchval("SELECT 1"))
@@ -181,7 +181,7 @@ async def test_a_paused_postgres_answers_nobody_and_goes_on_afterwards(pair: Ser
     await connection.close()
 
 
-async def test_nobody_else_can_reach_the_sockets(servers: Servers) -> None:
+async def test_no_other_user_can_reach_the_sockets(servers: Servers) -> None:
     for folder in (servers.postgres_server.socket_folder, servers.folder / "run"):
         assert folder.stat().st_mode & 0o077 == 0
     assert (servers.folder / "run/redis.sock").stat().st_mode & 0o077 == 0

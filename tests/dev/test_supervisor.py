@@ -195,7 +195,7 @@ def test_a_gateway_that_never_starts_ends_it_with_the_reason(start_dev: StartDev
     assert "the gateway does not start" in dev.said
 
 
-def test_a_folder_in_use_is_refused_and_left_alone(start_dev: StartDev) -> None:
+def test_a_folder_in_use_is_refused_and_left_untouched(start_dev: StartDev) -> None:
     first = start_dev(**NO_POSTGRES).wait_ready()
     before = first.all_pids()
     second = start_dev(**NO_POSTGRES)
@@ -205,7 +205,7 @@ def test_a_folder_in_use_is_refused_and_left_alone(start_dev: StartDev) -> None:
     assert not gone(before[1])
 
 
-def test_stale_pid_files_harm_nobody(start_dev: StartDev, folder: Path) -> None:
+def test_stale_pid_files_harm_no_others(start_dev: StartDev, folder: Path) -> None:
     (folder / "data/run").mkdir(parents=True)
     with subprocess.Popen(["/bin/sleep", "600"]) as innocent:
         for name in ("dev", *CHILDREN):

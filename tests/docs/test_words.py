@@ -1,4 +1,4 @@
-"""Words that were dropped stay dropped: in the pages, in help, error sentences, docstrings and comments."""
+"""Words that were dropped stay dropped: in pages, help, errors, docstrings, comments and names of tests."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ PAGES = [
     *sorted(each for each in (ROOT / "docs").glob("*.md") if each.name not in BY_OTHERS),
 ]
 SOURCES = [path for room in ("gateway", "spec") for path in sorted((ROOT / room).rglob("*.py"))]
+TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
 
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_TEST = re.compile(r"def test_(\w+)")
 _TEST_NAME = re.compile(r"\[[^\]]*\](?=\(\.\./tests/)")
 
 
@@ -120,10 +122,20 @@ def notes(text: str) -> Iterator[tuple[int, str]]:
 def test_docstrings_and_comments_have_no_dropped_words() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{at} {why}"
-        for path in SOURCES
+        for path in SOURCES + TESTS
         if mentions(text := path.read_text())
         for at, note in notes(text)
         for why in dropped(_CODE.sub("", note))
+    ]
+    assert found == []
+
+
+def test_names_of_tests_have_no_dropped_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name[0]} {why}"
+        for path in TESTS
+        for name in _TEST.finditer(path.read_text())
+        for why in dropped(name[1].replace("_", " "))
     ]
     assert found == []
 

@@ -1,4 +1,4 @@
-"""A gateway ends, or stands still and goes on, at every place where it waits between receiving an append and
+"""A gateway ends, or pauses and continues, at every place where it waits between receiving an append and
 answering it, and inside a verification; its client retries, or does not.
 
     python -m tests.failpoints                        all of it

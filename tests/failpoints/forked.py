@@ -1,4 +1,4 @@
-"""Gateways in processes that are forked anew for each case, and end or stand still where they are told to."""
+"""Gateways in processes that are forked for each case, and end or stand still where they are told to."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Nursery:
     @classmethod
     @asynccontextmanager
     async def open(cls, *gateways: Forked) -> AsyncIterator[Self]:
-        """For these alone. None of them is alive when it is left."""
+        """For only these. None of them is alive when it is left."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.failpoints.nursery", cwd=ROOT, start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -1,5 +1,5 @@
-"""A gateway ends, or stands still and goes on, at every place where it waits between the commit that creates
-an aggregate and the names of that aggregate. Whoever is left gives all of them their names: numbers 1, 2, 3 …
+"""A gateway ends, or pauses and continues, at every place where it waits between the commit that creates
+an aggregate and the names of that aggregate. The gateway that is left gives all names: numbers 1, 2, 3 …
 in the order of the commits, without a gap and none twice.
 
 Owns: which points have to be passed, what happens around them, what has to hold then.
@@ -136,7 +136,7 @@ class Naming:
         return self._a.passed()
 
     async def _told_by_a(self, count: int, *, wait: bool) -> list[asyncio.Task[dict[str, Any] | None]]:
-        """What A answers, once it has answered, and has given names that nobody waits for; or is stopped."""
+        """What A answers, once it has answered and given names that no client awaits; or is stopped."""
         told = [asyncio.create_task(self._create(self._a, wait=wait)) for _ in range(count)]
         await drive.until(lambda: self._a.fired or all(task.done() for task in told), PATIENCE_S)
         if not wait:

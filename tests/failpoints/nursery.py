@@ -25,7 +25,7 @@ from tests.failpoints.points import AWAIT, ENTER, first_numbers, rewritten
 
 SHARED_BYTES = 16 * 1024
 ARMED, FIRED, PASSED = 0, 1, 2
-"""Places in the memory that a gateway shares with whoever ordered it. PASSED and after: a byte a point."""
+"""Places in the memory that a gateway shares with its parent. PASSED and after: a byte a point."""
 
 
 class _Here:

@@ -2,7 +2,7 @@
 `async with`. Pure.
 
 Owns: what a point is and its number; how a module is rewritten so that it passes them. A module's points are
-numbered in the order of its text, so whoever reads the same source counts alike.
+numbered in the order of its text, so two readers of the same source count alike.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Stage:
         await self.until(lambda: self._ready(self.a))
 
     def send(self, made: Operation) -> None:
-        """To A; nobody waits for the answer yet."""
+        """To A; the answer is not awaited yet."""
         caller = Caller()
         task = self._loop.create_task(self.client.attempt(made, self.a, timeout_s=PATIENCE_S, caller=caller))
         self.sent.append((made, task, caller))
@@ -233,7 +233,7 @@ class Stage:
         return 0 if meta is None else meta.q - meta.c
 
     async def sequence_and_die(self, *made: Operation) -> None:
-        """As a gateway does that dies before it commits: nobody knows what became of the requests."""
+        """As a gateway does that dies before it commits: it is unknown what became of the requests."""
         keys = await self.keys()
         row = await self.value("SELECT (epoch, seq, chain) FROM partition_log WHERE p = 0")
         appends: list[Append] = []
@@ -295,7 +295,7 @@ class Stage:
 
     @asynccontextmanager
     async def refused(self, after: int) -> AsyncIterator[None]:
-        """Somebody wrote into the outbox by hand, so many positions after what is committed."""
+        """An operator wrote into the outbox by hand, so many positions after what is committed."""
         self.refused_rows = True
         await self.execute(f"""
             INSERT INTO outbox SELECT l.seq + {after}, 1, recorded_at, gen_random_uuid(), tenant,

@@ -1,4 +1,4 @@
-"""A gateway that ends, or stands still and goes on, wherever it waits: a sample of all cases, another one
+"""A gateway that ends, or stands still and continues, wherever it waits: a sample of all cases, another one
 each day. All of them: `python -m tests.failpoints`."""
 
 from __future__ import annotations

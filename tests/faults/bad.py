@@ -21,7 +21,7 @@ class Build:
     """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has
     to find the harm that they do. `faults`: those that it is tried under, instead of all; `settings`: of the
     gateways; `harm`: the kinds of violations that count, where a good build is not without the others under
-    these faults; `spread`: over a Redis Cluster, where alone it shows; `standby`: of a Postgres, likewise."""
+    these faults; `spread`: over a Redis Cluster, where only it shows; `standby`: of a Postgres, likewise."""
 
     what: str
     spoil: Callable[[], None]
@@ -287,7 +287,7 @@ PATIENT = (("SLUICE_DIRECT_AFTER_S", "30"),)
 
 SHORT_DEADLINE = (("SLUICE_APPEND_DEADLINE_S", "1"),)
 HASTY = (("SLUICE_APPEND_DEADLINE_S", "0.5"), ("SLUICE_REDIS_TIMEOUT_S", "0.2"))
-"""Appends are answered while a node that stands still is not yet replaced, and goes on in its life."""
+"""Appends are answered while a node that stands still is not yet replaced, and continues in its life."""
 
 BUILDS: dict[str, Build] = {
     "acknowledge-first": Build("acknowledges before the commit", _acknowledge_before_commit),

@@ -201,7 +201,7 @@ def _committed(found: _Found, operation: Operation, rows: Mapping[int, list[Row]
         first.version,
         first.version + len(operation.payloads) - 1,
     )
-    for one in operation.tries:  # a webhook's answer names its event alone
+    for one in operation.tries:  # a webhook's answer names only its event
         if one.status == 201 and one.receipt is None and one.event_id not in (None, *stored.event_ids):
             yield "receipt", f"{operation.id} was told event {one.event_id}, stored is {stored}"
     for told in operation.receipts:

@@ -1,4 +1,4 @@
-"""Which faults a run has, where nobody names them; importing this enters every fault into INJECTIONS."""
+"""Which faults a run has, where none are named; importing this enters every fault into INJECTIONS."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MODULES = (fail_over, refusals, releases, slots, slow_postgres, stopped)
 
 def usual(*, spread: bool, standby: str, mounts: bool, two_releases: bool = False) -> tuple[str, ...]:
     """`spread`: over a Redis Cluster. `standby`: of Postgres; beside faults of the pair, those that leave
-    Postgres alone. `mounts`: whether this process has some of its own. `two_releases`: there are gateways of
-    an earlier one too."""
+    Postgres untouched. `mounts`: whether this process has some of its own. `two_releases`: there are gateways
+    of an earlier one too."""
     kinds = ("", releases.OF) if two_releases else ("",)
     if spread:
         return _of(*kinds, slots.NODES)

@@ -216,7 +216,7 @@ def _worth_repeating(one: Try) -> bool:
 
 
 def _payload(name: str, rng: random.Random) -> bytes:
-    """Bytes that only survive if nobody parses and writes them anew."""
+    """Bytes that only survive if no proxy parses and writes them again."""
     blanks = " " * rng.choice((0, 0, 1, 2, 40))
     return b'{"op": "%s",%b"x":1.10, "s":"caf\\u00e9 \xc3\xa9", "big":12345678901234567890123}' % (
         name.encode(),

@@ -57,7 +57,7 @@ class Disk:
         assert wrong is None, wrong
 
     def close(self, *, keep: bool) -> None:
-        """`keep`: what is on it stays at `folder`, for whoever looks into it."""
+        """`keep`: what is on it stays at `folder`, for an operator who looks into it."""
         kept = self._folder.with_name(f"{self._folder.name}-kept")
         if keep:
             sockets = shutil.ignore_patterns(".s.*")

@@ -162,7 +162,7 @@ class _Episode:
         return self._result(seconds, rested_s, evidence, violations)
 
     async def _rest(self, workload: Workload) -> tuple[Evidence, float | None]:
-        """What there is once nobody wants anything any more; and how long after the last fault Redis and
+        """What there is once all clients have ended; and how long after the last fault Redis and
         Postgres stood at the same place, None where they never did."""
         rested_s, _ = await asyncio.gather(self._equal(self._history.recoveries[-1].at), workload.stop())
         await self._equal(now())  # the last clients are gone only now

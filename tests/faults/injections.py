@@ -291,7 +291,7 @@ async def redis_script_flush(scene: Scene) -> AsyncIterator[None]:
 @_injection("redis-fence", "redis")
 @asynccontextmanager
 async def redis_fence(scene: Scene) -> AsyncIterator[None]:
-    """Somebody edits the meta hashes by hand."""
+    """An operator edits the meta hashes by hand."""
     rng = scene.rng
     redis = scene.cluster.redis
     async with redis.client(redis.master) as client:
@@ -308,7 +308,7 @@ async def redis_fence(scene: Scene) -> AsyncIterator[None]:
     yield
 
 
-# A stream's entries can't be changed in place: the journal is written anew with other bytes beyond `c`.
+# A stream's entries can't be changed in place: the journal is written again with other bytes beyond `c`.
 _ROT = """
 local c = redis.call('HGET', KEYS[1], 'c')
 local tail = redis.call('XRANGE', KEYS[2], '(' .. c, '+')
@@ -672,7 +672,7 @@ async def net_late(scene: Scene) -> AsyncIterator[None]:
 @_injection("net-swallow", "network", splits=True)
 @asynccontextmanager
 async def net_swallow(scene: Scene) -> AsyncIterator[None]:
-    """Half open for good: bytes vanish, nobody is told; in the end the connections are reset."""
+    """Half open for good: bytes vanish, no side is told; in the end the connections are reset."""
     link = _link(scene)
     ways = scene.rng.choice(((Way.UP,), (Way.DOWN,), (Way.UP, Way.DOWN)))
     scene.say("swallowed " + " and ".join(way.value for way in ways))

@@ -83,13 +83,13 @@ class Link:
         self._held = frozenset(ways) if new_too else frozenset()
 
     def swallow(self, *ways: Way) -> None:
-        """Bytes vanish and nobody is told; the connections concerned are reset by `heal`."""
+        """Bytes vanish and no side is told; the connections concerned are reset by `heal`."""
         for line in self._lines:
             for way in ways:
                 line.pipes[way].swallowing = True
 
     def heal(self) -> None:
-        """As good as new: what was held goes on, connections that lost bytes end."""
+        """As good as new: what was held continues, connections that lost bytes end."""
         self.delay_s, self._refusing, self._held = 0.0, False, frozenset()
         for line in list(self._lines):
             if any(pipe.swallowing for pipe in line.pipes.values()):

@@ -71,7 +71,7 @@ class PostgresPair:
             await connection.close()
 
     async def make_standby(self) -> None:
-        """The other server is made anew, as a copy of the primary, and follows it. Returns once it is in step
+        """The other server becomes a copy of the primary again, and follows it. Returns once it is in step
         and, in a synchronous pair, commits wait for it."""
         place = self._places[1 - self._primary]
         self.standby.resume()
@@ -103,7 +103,7 @@ class PostgresPair:
 
     async def promote(self, *, old_one_lives: bool) -> None:
         """The standby becomes the primary, with what it has; commits no longer wait. It may be down. The old
-        one is killed, or goes on until `make_standby`."""
+        one is killed, or continues until `make_standby`."""
         if not old_one_lives:
             self.primary.resume()
             self.primary.kill()
@@ -124,7 +124,7 @@ class PostgresPair:
         return copy
 
     async def restore(self, copy: Path) -> None:
-        """The primary goes on from that copy, alone."""
+        """The primary continues from that copy, by itself."""
         self.primary.kill()
         self.standby.kill()
         shutil.rmtree(self.place.data)

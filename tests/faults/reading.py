@@ -162,7 +162,7 @@ class Reader:
         self._note("version", stream, gateway, asked, None, (seen,), version, version)
 
     async def _by_id(self, stream: StreamName, gateway: GatewayAt) -> None:
-        """An event that was acknowledged: it is there, at once and for ever."""
+        """An event that was acknowledged: it is there, at once and from then on."""
         if not self._acknowledged:
             return
         done = self.client.rng.choice(self._acknowledged)

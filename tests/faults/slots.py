@@ -78,7 +78,7 @@ async def slot_migrate(scene: Scene) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        over = True  # cancelled within a command it might go on for ever: some waits swallow that
+        over = True  # cancelled within a command it might continue without end: some waits swallow that
         await task
         await until(nodes.well)
 
@@ -113,7 +113,7 @@ async def node_kill(scene: Scene) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def node_pause(scene: Scene) -> AsyncIterator[None]:
-    """A master stands still, mostly until it is replaced, and then goes on as if nothing had been."""
+    """A master stands still, mostly until it is replaced, and then continues as if nothing had been."""
     nodes = scene.cluster.nodes
     master = await _master(scene, "SIGSTOP")
     master.server.pause()

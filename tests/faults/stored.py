@@ -1,4 +1,4 @@
-"""What must hold of the rows alone, and of Redis beside them, whatever clients were told. Pure."""
+"""What must hold of the rows by themselves, and of Redis beside them, whatever clients were told. Pure."""
 
 from __future__ import annotations
 

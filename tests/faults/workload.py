@@ -244,7 +244,7 @@ async def burst(writer: Writer) -> None:
         for _ in range(BURST if rng.random() < 0.7 or identity is Identity.NONE else 1)
     ]
     one_gateway = client.pick() if rng.random() < 0.6 else None
-    await asyncio.gather(  # of one alone, the same request several times
+    await asyncio.gather(  # of only one, the same request several times
         *(
             client.attempt(made[n % len(made)], one_gateway or client.pick(), caller=caller)
             for n, caller in enumerate(writer.spares)

@@ -1,4 +1,4 @@
-"""Deleted rows are remembered for a while, for live readers who come back; later these begin anew."""
+"""Deleted rows are remembered for a while, for live readers who come back; later these start again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.follow.test_live import following
 from tests.support.calls import new_id
 
 
-async def test_a_reader_who_comes_back_behind_what_is_forgotten_begins_anew(
+async def test_a_reader_who_comes_back_behind_what_is_forgotten_starts_again(
     shop: Shop, pool: asyncpg.Pool
 ) -> None:
     one, other = new_id(), new_id()

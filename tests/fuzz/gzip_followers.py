@@ -96,7 +96,7 @@ def _wrong(follower: Follower, positions: list[str]) -> str | None:
 
 
 def _so_far(follower: Follower) -> bytes:
-    """The whole messages of a stream that goes on."""
+    """The whole messages of a stream that continues."""
     inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
     plain = inflate.decompress(bytes(follower.came)) if follower.coding else bytes(follower.came)
     return plain[: plain.rfind(b"\n\n") + 2]

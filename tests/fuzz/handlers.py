@@ -1,4 +1,4 @@
-"""Handlers that nobody would write, over events that nobody would send.
+"""Handlers and events as no application would have them.
 
 Three kinds, by chance. *Small*: a written handler is read by the spec's parser and folds some events; the
 fold must agree with the naive one (tests/core/state_reference.py), be the same however the stream is cut, and

@@ -28,7 +28,7 @@ def test_no_change_to_a_signed_request_is_taken_for_what_was_signed() -> None:
 
 
 @pytest.mark.parametrize("name", signatures.NAMES)
-def test_requests_that_nobody_changed_are_taken(name: str) -> None:
+def test_unchanged_requests_are_taken(name: str) -> None:
     """Or nothing would be tried."""
     sent, _ = signatures.signed(name)
     verdict = signatures.verify(sent.source, sent.request, signatures.NOW_MS)

@@ -27,7 +27,7 @@ def lettered(tenant: uuid.UUID, aggregate_type: str) -> str:
 
 
 def _begins_with_letter(body: str) -> bool:
-    """Within the shortest abbreviation that any test takes; digits alone are a public id's number."""
+    """Within the shortest abbreviation that any test takes; only digits are a public id's number."""
     return not body[:3].isdigit()
 
 

@@ -1,4 +1,4 @@
-"""Requests that nobody should send: a seeded stream of them, as bytes for a socket.
+"""Requests that no client should send: a seeded stream of them, as bytes for a socket.
 
 Each is drawn from one of the families below; the traps are those that strict servers were found to fall into.
 """

@@ -1,4 +1,4 @@
-"""HTTP as bytes over a socket, for what a client library would mend before it sends it."""
+"""HTTP as bytes over a socket, for what a client library would correct before it sends it."""
 
 from __future__ import annotations
 

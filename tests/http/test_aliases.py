@@ -45,7 +45,7 @@ async def test_a_new_aggregate_is_told_its_public_id_when_asked_to_wait(client: 
     assert (minted.status_code, minted.json()["aliases"]) == (201, ["VNO-3"])
 
 
-async def test_nobody_who_does_not_ask_is_told(client: httpx.AsyncClient) -> None:
+async def test_a_client_that_does_not_ask_is_not_told(client: httpx.AsyncClient) -> None:
     assert "aliases" not in await appended(client, "order", new_id(), "was_placed")
     told = await appended(client, "config", new_id(), "was_changed", headers=WAIT)
     assert "aliases" not in told, "its type has no public ids"

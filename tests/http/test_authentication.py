@@ -180,7 +180,7 @@ async def test_a_stream_ends_when_its_key_expires(
 
 
 @pytest.mark.parametrize("path", STREAMS[:2])
-async def test_a_stream_goes_on_while_its_key_is_replaced(
+async def test_a_stream_continues_while_its_key_is_replaced(
     gateway: Served, client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account, path: str
 ) -> None:
     await appended(client, "order", "global", "was_noted")

@@ -169,7 +169,7 @@ async def test_at_most_a_thousand_events_at_once(client: httpx.AsyncClient) -> N
     refused(response, 422, "invalid_field", "events")
 
 
-async def test_nobody_sees_or_writes_between_the_events_of_a_batch(client: httpx.AsyncClient) -> None:
+async def test_no_client_sees_or_writes_between_the_events_of_a_batch(client: httpx.AsyncClient) -> None:
     key = new_id()
     bodies = [batch(*[("was_noted", [writer, n]) for n in range(5)]) for writer in range(15)]
     writes = [client.post(f"/order/{key}", json=body) for body in bodies]

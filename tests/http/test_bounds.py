@@ -276,7 +276,7 @@ async def test_a_connection_that_has_proven_no_key_gives_way_to_a_new_one(
                 await stranger.rest()
 
 
-async def test_connections_of_a_trusted_proxy_count_for_the_gateway_alone(
+async def test_connections_of_a_trusted_proxy_count_only_for_the_gateway(
     config: Config, tenant: Account
 ) -> None:
     proxies = (ip_network("127.0.0.0/8"),)

@@ -89,7 +89,7 @@ async def test_keys_are_answered_in_canonical_form(client: httpx.AsyncClient) ->
     assert [answer["length"] for answer in told] == [1, 2, 1, 1]
 
 
-async def test_each_line_stands_alone(client: httpx.AsyncClient) -> None:
+async def test_each_line_stands_by_itself(client: httpx.AsyncClient) -> None:
     key = new_id()
     bad: list[tuple[Any, int, str, str | None]] = [
         (b"{", 400, "invalid_json", None),
@@ -228,7 +228,7 @@ async def test_any_other_media_type_is_a_415(client: httpx.AsyncClient, content_
     refused(response, 415, "unsupported_media_type", "Content-Encoding")
 
 
-async def test_receipts_come_while_the_request_goes_on(gateway: Served, tenant: Account) -> None:
+async def test_receipts_come_while_the_request_continues(gateway: Served, tenant: Account) -> None:
     key = new_id()
     head = request("POST", "/_/bulk", tenant.write, headers=[(b"Transfer-Encoding", b"chunked")])
     head = head.replace(b"\r\n\r\n", b"\r\nContent-Type: application/x-ndjson\r\n\r\n")
@@ -266,7 +266,7 @@ async def test_http_1_0_gets_the_lines_as_they_are(gateway: Served, tenant: Acco
     assert [told["length"] for told in told_in(body)] == [1, 2, 3]
 
 
-async def test_the_request_is_read_on_although_nobody_reads_the_answer(child: Child, tenant: Account) -> None:
+async def test_the_request_is_read_on_although_the_answer_is_not_read(child: Child, tenant: Account) -> None:
     """Nearly six megabytes of answers: more than the sockets between them hold."""
     key = new_id()
     refusals = [{**bulk_line("global"), "type": "x" * 60}] * 30_000
@@ -291,7 +291,7 @@ async def test_the_request_is_read_on_although_nobody_reads_the_answer(child: Ch
     assert len(answer.body) > 5_500_000
 
 
-async def test_receipts_that_nobody_reads_yet_take_little_memory_and_come_in_order(
+async def test_receipts_that_are_not_read_yet_take_little_memory_and_come_in_order(
     child: Child, tenant: Account
 ) -> None:
     keys = [new_id() for _ in range(200)]
@@ -322,7 +322,7 @@ async def test_receipts_that_nobody_reads_yet_take_little_memory_and_come_in_ord
         assert lengths == list(range(1, len(lengths) + 1)), key
 
 
-async def test_answers_that_nobody_reads_yet_take_little_memory_whatever_they_say(
+async def test_answers_that_are_not_read_yet_take_little_memory_whatever_they_say(
     child: Child, tenant: Account
 ) -> None:
     """What can be told at once, what has to be looked up when it is told, and what 60 MB asked for."""
@@ -379,7 +379,7 @@ class Held:
 
 @contextmanager
 def most_held(child: Child) -> Iterator[Held]:
-    Path(f"/proc/{child.process.pid}/clear_refs").write_text("5")  # the most begins anew
+    Path(f"/proc/{child.process.pid}/clear_refs").write_text("5")  # the most starts again
     before_kb, held = resident_kb(child), Held()
     yield held
     held.kb = resident_kb(child, "VmHWM") - before_kb

@@ -65,7 +65,7 @@ async def test_appends_under_way_are_bounded_by_their_number(run: Run, log: Hand
     assert len(await answers(run)) == UNDER_WAY_MAX
 
 
-async def test_appends_under_way_are_bounded_by_their_bytes_although_one_alone_was_handed_over(
+async def test_appends_under_way_are_bounded_by_their_bytes_although_only_one_was_handed_over(
     run: Run, log: HandedOver
 ) -> None:
     stream, added = new_stream(), 0

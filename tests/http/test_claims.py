@@ -143,7 +143,7 @@ async def test_the_length_is_judged_before_the_values(client: httpx.AsyncClient)
     assert (response.status_code, response.json()["code"]) == (409, "version_conflict")
 
 
-async def test_lines_of_one_request_are_refused_alone(client: httpx.AsyncClient) -> None:
+async def test_lines_of_one_request_are_refused_one_by_one(client: httpx.AsyncClient) -> None:
     keys = [new_id() for _ in range(40)]
     lines = [bulk_line(key, {"email": f"e{n % 20}"}, "was_signed_up") for n, key in enumerate(keys)]
     answers = await bulk(client, *lines)
@@ -175,7 +175,7 @@ async def test_of_many_who_race_for_a_value_through_two_gateways_one_gets_it(
 async def test_values_change_hands_as_fast_as_they_can(
     client: httpx.AsyncClient, second_gateway: Served
 ) -> None:
-    """Whoever was told 201 has it until it was told that it released it: two never have it at once."""
+    """An aggregate whose claim got a 201 has it until its release is answered: two never have it at once."""
     held: set[str] = set()
     wins = 0
     async with new_client(second_gateway.url, None) as other:

@@ -221,7 +221,7 @@ async def taken(events: AsyncGenerator[Event, None], count: int) -> list[Event]:
         return [await anext(closing) for _ in range(count)]
 
 
-async def test_a_follower_goes_on_from_its_saved_position(sluice: AsyncClient, tmp_path: Path) -> None:
+async def test_a_follower_continues_from_its_saved_position(sluice: AsyncClient, tmp_path: Path) -> None:
     saved = PositionFile(tmp_path / "position")
     receipt = await sluice.create("order", [("was_noted", n) for n in range(10)], actor=ADA)
     assert [each.data for each in await taken(sluice.follow(saved), 4)] == [0, 1, 2, 3]

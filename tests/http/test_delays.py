@@ -38,7 +38,7 @@ LATER: dict[str, Any] = {
 }
 
 
-async def test_a_delay_goes_on_while_no_gateway_sets_timers(
+async def test_a_delay_continues_while_no_gateway_sets_timers(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     shop = await open_account(own_outbox, LATER)
@@ -66,7 +66,7 @@ async def test_a_delay_goes_on_while_no_gateway_sets_timers(
     ("stored_s", "caught_up_s", "begins_s"),
     [
         (-HOUR_S, None, 1 - HOUR_S),
-        (-HOUR_S, -60.0, -60.0),  # it was stored, and a standby let nobody see it until then
+        (-HOUR_S, -60.0, -60.0),  # it was stored, and a standby kept it from readers until then
         (-60.0, -HOUR_S, -59.0),
         (0.0, None, 0.0),
         (None, None, 0.0),  # an event that is older than the column

@@ -123,7 +123,7 @@ async def test_what_is_not_ordinary_is_left_to_the_application(
 async def test_what_redis_does_not_tell_is_answered_in_its_turn(
     gateway: Served, client: httpx.AsyncClient, tenant: Account, taken: Taken
 ) -> None:
-    """Taken, given up, begun anew: before the next ones of its connection."""
+    """Taken, given up, begun again: before the next ones of its connection."""
     key = new_id()
     await noted(client, key, 3)
     await client.get(f"/order/{key}")

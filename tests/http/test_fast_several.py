@@ -141,7 +141,7 @@ async def test_a_body_of_another_media_type_is_left_to_the_application(
     assert taken.said == [False]
 
 
-async def test_keys_of_another_scope_and_of_nobody_are_refused_as_everywhere(
+async def test_keys_of_another_scope_and_unknown_ones_are_refused_as_everywhere(
     gateway: Served, tenant: Account, client: httpx.AsyncClient, taken: Taken
 ) -> None:
     await client.get("/_/tenant", headers={"authorization": f"Bearer {tenant.read}"})  # it is known by now

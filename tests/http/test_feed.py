@@ -75,7 +75,7 @@ async def test_the_feed_has_every_event_of_a_tenant_in_the_order_of_commits(
 
 
 async def test_event_ids_that_clients_choose_do_not_order_the_feed(client: httpx.AsyncClient) -> None:
-    """A UUIDv7 tells the time of whoever chose it: a reader that went by ids would miss a later commit."""
+    """A UUIDv7 tells the time of the client that chose it: a reader that went by ids would miss commits."""
     times = ("80000000-0000", "00000000-0001", "ffffffff-ffff", "00000000-0002", "01000000-0000")
     ids = [f"{time}-7000-8000-000000000000" for time in times]
     key, after = new_id(), ""
@@ -330,7 +330,7 @@ async def test_head_and_other_methods(client: httpx.AsyncClient) -> None:
     assert (await client.options("/_/feed")).status_code == 204
 
 
-async def test_whoever_may_read_may_follow(
+async def test_a_key_that_may_read_may_follow(
     reader: httpx.AsyncClient, stranger: httpx.AsyncClient, writer: httpx.AsyncClient
 ) -> None:
     await noted(writer, new_id(), 1)

@@ -1,4 +1,4 @@
-"""GET /_/feed as server-sent events in gzip, for whoever accepts it."""
+"""GET /_/feed as server-sent events in gzip, for clients that accept it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GZIP, PLAIN = "gzip", "identity"
         ("gzip;q=0.5, identity", None),
     ],
 )
-async def test_whoever_likes_gzip_gets_it(
+async def test_a_client_that_accepts_gzip_gets_it(
     client: httpx.AsyncClient, accepted: str | None, coding: str | None
 ) -> None:
     del client.headers["accept-encoding"]
@@ -88,7 +88,7 @@ async def test_each_event_comes_at_once_in_either_coding(client: httpx.AsyncClie
             assert (message, message.event["id"]) == (await anext(plain), receipt["event_id"])
 
 
-async def test_the_python_client_is_sent_gzip_unasked(
+async def test_the_python_client_is_sent_gzip_by_default(
     gateway: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codings = []

@@ -94,7 +94,7 @@ async def test_last_event_id_resumes_behind_it(client: httpx.AsyncClient) -> Non
 async def test_white_space_around_a_last_event_id_is_none_of_it(
     client: httpx.AsyncClient, gateway: Served, tenant: Account
 ) -> None:
-    """A client library would mend it before it is sent (RFC 9110 section 5.5)."""
+    """A client library would correct it before it is sent (RFC 9110 section 5.5)."""
     await appended(client, "order", "global", "was_noted")
     position = (await fed(client))["position"].encode()
     for path, value, status in (
@@ -158,7 +158,7 @@ async def test_a_quiet_stream_says_that_it_is_there_and_how_far_it_is(
 async def test_what_another_gateway_commits_is_announced(
     client: httpx.AsyncClient, second_gateway: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "POLL_S", 1000.0)  # nobody looks
+    monkeypatch.setattr(live, "POLL_S", 1000.0)  # no follower looks
     async with new_client(second_gateway.url, tenant.write) as other, followed(client) as stream:
         for n in range(20):
             await appended(other, "order", new_id(), "was_noted", n)
@@ -167,7 +167,7 @@ async def test_what_another_gateway_commits_is_announced(
             assert (await anext(stream)).event["data"] == -n
 
 
-async def test_what_nobody_announces_is_found(
+async def test_what_no_gateway_announces_is_found(
     client: httpx.AsyncClient, second_gateway: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.log.redis.announcements.Announcements._heed", lambda *_: None)
@@ -234,7 +234,7 @@ async def test_a_follower_that_reads_slowly_misses_nothing(client: httpx.AsyncCl
     assert seen == [event["position"] for event in await fed_whole(client)]
 
 
-async def test_whoever_keeps_up_is_handed_what_is_new_without_a_task(
+async def test_a_follower_that_keeps_up_is_handed_what_is_new_without_a_task(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken = 0
@@ -277,7 +277,7 @@ async def test_rounds_are_longer_while_commits_carry_a_crowd_of_appends(
     assert round_s(100, crowd=True) > 2 * round_s(100, crowd=False)
 
 
-async def test_whoever_breaks_off_takes_nothing_from_the_others(client: httpx.AsyncClient) -> None:
+async def test_a_follower_that_breaks_off_takes_nothing_from_the_others(client: httpx.AsyncClient) -> None:
     """More of them than are told at once, some of whom go at each event."""
     async with AsyncExitStack() as others, followed(client) as stream:
         going = [await others.enter_async_context(AsyncExitStack()) for _ in range(10)]
@@ -334,8 +334,8 @@ async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
         tell(self, chunk)
         telling = False
 
-    message, tell = feed._message, channel.Following.tell
-    monkeypatch.setattr(feed, "_message", counted)
+    message, tell = feed.message_of, channel.Following.tell
+    monkeypatch.setattr(feed, "message_of", counted)
     monkeypatch.setattr(channel.Following, "tell", told)
     async with AsyncExitStack() as following:
         streams = [
@@ -355,7 +355,7 @@ async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
 async def test_a_fault_in_making_a_message_is_logged_and_sends_its_followers_to_postgres(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    message, faults = feed._message, iter([RuntimeError("a bug")])
+    message, faults = feed.message_of, iter([RuntimeError("a bug")])
 
     def failing(p: int, entry: Entry) -> bytes:
         for fault in faults:
@@ -367,7 +367,7 @@ async def test_a_fault_in_making_a_message_is_logged_and_sends_its_followers_to_
         await appended(client, "order", "global", "was_noted", 0)
         for each in (one, another):
             assert (await anext(each)).event["data"] == 0
-    monkeypatch.setattr(feed, "_message", failing)
+    monkeypatch.setattr(feed, "message_of", failing)
     async with followed(client, "?after=now") as one, followed(client, "?after=now") as another:
         await until_followers(2)
         for n in range(1, 4):
@@ -386,7 +386,7 @@ async def test_those_who_wait_and_those_who_follow_are_told_of_the_same(client: 
         assert (await waiting)["events"] == [(await anext(stream)).event]
 
 
-async def test_whoever_has_gone_is_followed_no_more(client: httpx.AsyncClient) -> None:
+async def test_a_follower_that_has_gone_is_served_no_more(client: httpx.AsyncClient) -> None:
     async with followed(client) as stream:
         await appended(client, "order", "global", "was_noted")
         await anext(stream)
@@ -444,7 +444,7 @@ async def test_a_wait_keeps_to_its_limit(client: httpx.AsyncClient) -> None:
     assert len((await fed(client, f"?after={page['position']}&wait=8"))["events"]) == 3
 
 
-async def test_nobody_waits_where_there_is_something_to_read(client: httpx.AsyncClient) -> None:
+async def test_no_request_waits_where_there_is_something_to_read(client: httpx.AsyncClient) -> None:
     await noted(client, new_id(), 1)
     begun = time.monotonic()
     assert len((await fed(client, "?wait=60"))["events"]) == 1
@@ -459,9 +459,7 @@ async def test_a_wait_is_seconds_up_to_a_minute(client: httpx.AsyncClient, value
     refused(await client.get(f"/_/feed?wait={value}"), 422, "invalid_field", "wait")
 
 
-async def test_whoever_follows_is_let_go_when_the_gateway_stops(
-    own_config: Config, own_tenant: Account
-) -> None:
+async def test_a_follower_is_let_go_when_the_gateway_stops(own_config: Config, own_tenant: Account) -> None:
     async with asyncio.timeout(DEADLINE_S):
         async with serving(replace(own_config)) as served:
             client = new_client(served.url, own_tenant.write)
@@ -501,7 +499,7 @@ async def test_a_follower_may_name_types_that_are_declared_later(client: httpx.A
                 assert (await anext(stream)).event["id"] == other["event_id"]
 
 
-async def test_the_systems_own_events_are_followed_by_whoever_names_them(
+async def test_the_systems_own_events_are_followed_by_a_request_that_names_them(
     gateway: Served, second_gateway: Served, outbox: asyncpg.Pool
 ) -> None:
     """Also those that another gateway commits, which are read from Postgres."""

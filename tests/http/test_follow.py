@@ -269,7 +269,7 @@ async def test_followers_are_let_go_when_the_gateway_stops(own_config: Config, o
 async def test_a_follower_resumes_without_a_gap_after_its_gateway_was_killed(
     own_config: Config, own_tenant: Account, second_own_gateway: Served, tmp_path: Path
 ) -> None:
-    """Another gateway goes on appending all the while."""
+    """Another gateway continues appending all the while."""
     key, seen = new_id(), list[Message]()
     async with new_client(second_own_gateway.url, own_tenant.write) as writer:
 

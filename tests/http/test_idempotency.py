@@ -194,7 +194,7 @@ async def test_a_refused_request_does_not_burn_its_key(client: httpx.AsyncClient
     assert is_replay(await append(client, "order", key, "was_placed", {"total": 1}, KEYED), first)
 
 
-async def test_a_conflict_is_decided_anew_at_each_try(client: httpx.AsyncClient) -> None:
+async def test_a_conflict_is_decided_again_at_each_try(client: httpx.AsyncClient) -> None:
     key = new_id()
     response = await append(client, "order", key, "was_noted", 1, KEYED, previous_length=1)
     assert response.status_code == 409

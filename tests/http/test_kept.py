@@ -33,7 +33,7 @@ def test_the_least_recently_used_are_given_up() -> None:
     assert [n for n in range(17) if kept.get(n) is EMPTY] == [1]
 
 
-def test_what_is_too_large_drives_nobody_out_and_takes_the_place_of_its_own_past() -> None:
+def test_what_is_too_large_drives_no_other_out_and_takes_the_place_of_its_own_past() -> None:
     kept = PrefixCache(EMPTY, 160)
     for n in range(16):
         kept.put(n, Part(1))

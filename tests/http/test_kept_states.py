@@ -138,7 +138,7 @@ async def test_what_does_not_hold_is_folded_from_the_beginning(
     await own_outbox.execute("UPDATE partition_log SET rewound = 0")
 
 
-async def test_other_handlers_make_kept_states_anew_in_the_background(
+async def test_other_handlers_make_kept_states_again_in_the_background(
     own_config: Config, own_outbox: asyncpg.Pool, account: Account
 ) -> None:
     key = new_id()

@@ -168,7 +168,7 @@ FORM = b"&".join([b"a=1"] * 260_000)
 async def test_a_large_webhook(
     gateway: Served, outbox: asyncpg.Pool, client: httpx.AsyncClient, name: str, kind: str
 ) -> None:
-    """Before it is verified, whoever sends it."""
+    """Before it is verified, from any sender."""
     hooks = await open_hooks(outbox, client, {name: SOURCES[name]})
     body = VALUES if kind.endswith("json") else FORM
 

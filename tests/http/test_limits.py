@@ -128,7 +128,7 @@ async def test_at_most_a_hundred_headers_of_64_kib(gateway: Served, tenant: Acco
             assert answer.code == "bad_request"
 
 
-async def test_a_connection_goes_on_after_a_body_that_was_too_large(client: httpx.AsyncClient) -> None:
+async def test_a_connection_continues_after_a_body_that_was_too_large(client: httpx.AsyncClient) -> None:
     for size in (1_048_577, 1_500_000, 3_000_000):
         response = await client.post("/order/global/was_noted", content=b" " * size, headers=JSON)
         refused(response, 413, "too_large")

@@ -1,4 +1,4 @@
-"""Thousands of requests that nobody should send, among good ones: no 5xx, no hang, nothing good is lost."""
+"""Thousands of requests that no client should send, among good ones: no 5xx, no hang, no good one is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENT_S = 0.5
 """What is no whole request is not answered; then its client ends its direction, and is let go."""
 
 
-async def test_malformed_requests_harm_nobody(
+async def test_malformed_requests_harm_no_other_requests(
     own_config: Config, own_tenant: Account, tmp_path: Path
 ) -> None:
     async with child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child:

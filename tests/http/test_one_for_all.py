@@ -286,7 +286,7 @@ async def test_a_state_as_long_as_can_be_is_kept(heavy: httpx.AsyncClient) -> No
     assert time.process_time() - begun < 1.5
 
 
-async def test_a_fold_beyond_its_deadline_is_a_503_and_goes_on_where_it_was(
+async def test_a_fold_beyond_its_deadline_is_a_503_and_continues_where_it_was(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     account = await open_account(own_outbox, HEAVY)

@@ -119,7 +119,7 @@ def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 @pytest.mark.parametrize("file", [*EXAMPLES, *CASES], ids=lambda file: file.stem)
-def test_every_legal_spec_gives_a_valid_document_that_stands_alone(file: Path) -> None:
+def test_every_legal_spec_gives_a_valid_document_that_stands_by_itself(file: Path) -> None:
     _, described = made(json.loads(file.read_text()))
     assert faults(described) == []
     assert {each for each in references(described) if not each.startswith("#/components/")} == set()

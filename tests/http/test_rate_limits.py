@@ -80,7 +80,7 @@ async def limited(limits: Config, clock: Clock) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def caller(limited: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
-    """With an admin key that nobody has used."""
+    """With an unused admin key."""
     async with new_client(limited.url, tenant.admin) as client:
         yield client
 
@@ -235,7 +235,7 @@ async def test_too_many_unknown_keys_from_an_address_are_not_looked_up(limited: 
     refused(await ask(limited, unknown_key(), "192.0.2.2"), 401, "unauthorized")
 
 
-async def test_beyond_the_limit_each_answer_is_held_back_and_nobody_else_waits(
+async def test_beyond_the_limit_each_answer_is_held_back_and_no_other_client_waits(
     limited: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await ask(limited, tenant.read, "192.0.2.10")).status_code == 200
@@ -252,7 +252,7 @@ async def test_beyond_the_limit_each_answer_is_held_back_and_nobody_else_waits(
     assert loop.time() - began >= 1.0
 
 
-async def test_a_client_that_goes_on_with_one_revoked_key_is_told_so_every_time(limited: Served) -> None:
+async def test_a_client_that_continues_with_one_revoked_key_is_told_so_every_time(limited: Served) -> None:
     key = unknown_key()
     for _ in range(3 * UNKNOWN_PER_MIN):
         refused(await ask(limited, key, "192.0.2.3"), 401, "unauthorized")
@@ -315,7 +315,7 @@ async def test_without_a_limit_as_many_unknown_keys_as_one_likes_are_looked_up(c
 async def test_so_many_look_ups_are_under_way_and_the_rest_is_refused_at_once(
     config: Config, outbox: asyncpg.Pool, tenant: Account
 ) -> None:
-    """While Postgres takes its time. The gateway goes on for the keys that it knows."""
+    """While Postgres takes its time. The gateway continues for the keys that it knows."""
     async with serving(replace(config, unknown_keys_per_min=0)) as served:
         assert (await ask(served, tenant.read, "192.0.2.1")).status_code == 200
         async with new_client(served.url, None) as client, outbox.acquire() as conn:

@@ -120,7 +120,7 @@ async def until_taken(process: Taking) -> None:
 @pytest.mark.parametrize(
     ("outcome", "cancelled"), [(OutcomeUnknown(b""), False), (NotCommitted("the test says so"), True)]
 )
-async def test_a_timer_whose_event_may_be_stored_is_nobody_s_to_cancel(
+async def test_a_timer_whose_event_may_be_stored_can_not_be_cancelled(
     own_config: Config,
     account: Account,
     monkeypatch: pytest.MonkeyPatch,

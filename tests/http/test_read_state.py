@@ -263,7 +263,7 @@ async def test_consistency_strong_and_synchronous_read_the_same(client: httpx.As
             assert (await client.get(f"/order/{key}?{query}")).json() == plain
 
 
-async def test_strong_reads_are_postgres_alone(client: httpx.AsyncClient, outbox: asyncpg.Pool) -> None:
+async def test_strong_reads_are_by_postgres_only(client: httpx.AsyncClient, outbox: asyncpg.Pool) -> None:
     """What Postgres says counts, even where its rows were changed under the gateway's feet."""
     key = new_id()
     receipt = await appended(client, "order", key, "was_placed", {"a": 1})

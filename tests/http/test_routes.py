@@ -142,7 +142,7 @@ async def test_head_answers_as_get_does_without_the_body(client: httpx.AsyncClie
         assert headed.headers == got.headers, path
 
 
-async def test_head_of_a_stream_is_its_header_alone(client: httpx.AsyncClient) -> None:
+async def test_head_of_a_stream_is_only_its_header(client: httpx.AsyncClient) -> None:
     client.headers["x-correlation-id"] = new_id()
     key = new_id()
     await appended(client, "order", key, "was_noted")
@@ -180,7 +180,7 @@ async def test_a_target_in_absolute_form_is_a_path(gateway: Served, tenant: Acco
     assert answer.status == 200
 
 
-async def test_answers_are_json_in_utf8_that_nobody_caches(client: httpx.AsyncClient) -> None:
+async def test_answers_are_json_in_utf8_that_are_not_cached(client: httpx.AsyncClient) -> None:
     await appended(client, "order", "global", "was_placed", {"name": "Zoë"})
     response = await client.get("/order/global")
     assert response.headers["content-type"] == "application/json"
@@ -189,7 +189,7 @@ async def test_answers_are_json_in_utf8_that_nobody_caches(client: httpx.AsyncCl
     assert "Zoë".encode() in response.content
 
 
-async def test_every_answer_says_that_it_is_one_tenants_alone(
+async def test_every_answer_says_that_it_is_only_for_one_tenant(
     client: httpx.AsyncClient, stranger: httpx.AsyncClient
 ) -> None:
     key = new_id()

@@ -152,7 +152,7 @@ async def test_a_repeat_of_what_was_accepted_is_answered_whatever_rules_say(shop
     refused(response, 422, "rule_violated", "rules[0]")
 
 
-async def test_a_repeat_of_what_was_refused_is_judged_anew(shop: httpx.AsyncClient) -> None:
+async def test_a_repeat_of_what_was_refused_is_judged_again(shop: httpx.AsyncClient) -> None:
     key, again = await stocked(shop, 0), {"idempotency-key": new_id()}
     response = await append(shop, "item", key, "was_reserved", {"quantity": 1}, again)
     refused(response, 422, "rule_violated", "rules[1]")

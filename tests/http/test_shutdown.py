@@ -1,4 +1,4 @@
-"""A gateway that stops finishes what it accepted; clients that go, or never come to an end, harm nobody."""
+"""A gateway that stops finishes what it accepted; clients that go, or never end, harm no others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_sigterm_under_load_loses_nothing(
 async def test_what_is_under_way_at_sigterm_is_answered(
     own_config: Config, own_tenant: Account, own_outbox: asyncpg.Pool, tmp_path: Path
 ) -> None:
-    """A request whose body has begun, and a bulk request that goes on for a while."""
+    """A request whose body has begun, and a bulk request that continues for a while."""
     key = new_id()
     async with child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child:
         data = request("POST", f"/order/{key}/was_noted", own_tenant.write, GOOD)

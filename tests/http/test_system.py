@@ -277,7 +277,7 @@ async def test_force_removes_it_all_the_same_and_what_is_stored_stays_readable(
     assert (await client.get(f"/order/{key}")).json()["data"] == {"a": 1}
 
 
-async def test_if_none_match_deploys_the_first_spec_alone(client: httpx.AsyncClient) -> None:
+async def test_if_none_match_deploys_only_the_first_spec(client: httpx.AsyncClient) -> None:
     none_yet = {"if-none-match": "*"}
     response = await client.put("/_/spec", json=with_type("cart"), headers=none_yet)
     assert (response.status_code, response.json()["revision"]) == (409, 1)
@@ -433,7 +433,7 @@ async def test_a_look_that_fails_is_told_to_all_who_wait_and_not_kept(
 async def test_a_gateway_that_stops_leaves_no_look_under_way(
     own_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor one that nobody waits for any more."""
+    """Nor one that no client waits for any more."""
     async with (
         serving(replace(own_config, shutdown_grace_s=1)) as served,
         new_client(served.url, None) as client,

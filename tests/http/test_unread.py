@@ -1,4 +1,4 @@
-"""Answers that clients ask for and do not read: bounded in time and in memory, and nobody else notices."""
+"""Answers that clients ask for and do not read: bounded in time and in memory, unnoticed by other clients."""
 
 from __future__ import annotations
 

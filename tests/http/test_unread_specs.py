@@ -13,7 +13,7 @@ from tests.support.calls import JSON, NDJSON, append, appended, bulk_line, lines
 from tests.support.serving import serving
 
 
-async def test_a_secret_that_is_not_set_at_a_start_closes_its_source_alone(
+async def test_a_secret_that_is_not_set_at_a_start_closes_only_its_source(
     own_config: Config, own_outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = await open_account(own_outbox, None)

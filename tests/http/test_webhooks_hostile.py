@@ -143,7 +143,7 @@ async def test_a_token_with_the_delivery_id_that_can_not_be_one_is_a_401_though_
         assert (answer.status, answer.json["code"]) == (401, "unauthorized"), headers
 
 
-async def test_strangers_learn_which_sources_there_are_from_memory_alone(silent: Stand) -> None:
+async def test_strangers_learn_which_sources_there_are_from_only_memory(silent: Stand) -> None:
     for path in ("/_/webhooks/nobody/stripe", silent.hooks.path("nobody"), "/_/webhooks/%00/%ff"):
         refused(await silent.hooks.client.post(path, content=b"{}"), 404, "not_found")
 

@@ -1,5 +1,5 @@
 """Messages of Amazon SNS over HTTP, at a gateway for which a host of these tests is Amazon's: the name, the
-rules and TLS are as they are, the way there alone is another."""
+rules and TLS are as they are, only the way there is another."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ async def test_a_certificate_that_can_not_be_had_is_a_503_until_it_can(stand: St
     assert (await stand.post(sent)).status_code == 202
 
 
-async def test_a_host_that_says_nothing_holds_up_nobody_else(
+async def test_a_host_that_says_nothing_holds_up_no_other_request(
     own_config: Config,
     own_outbox: asyncpg.Pool,
     tmp_path_factory: pytest.TempPathFactory,
@@ -233,7 +233,7 @@ async def _is(found: bool) -> bool:
     return found
 
 
-async def test_whoever_has_no_certificate_of_amazons_host_is_not_asked(
+async def test_a_host_without_a_certificate_of_amazons_is_not_asked(
     own_config: Config, own_outbox: asyncpg.Pool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with host(tmp_path_factory.mktemp("aws"), ["sns.us-east-1.amazonaws.com"]) as aws:

@@ -1,6 +1,6 @@
 """What strict servers were found to fall over, and what this one must not: paths, headers, bodies, frames.
 
-Each stands for a way to be wrong that some parser lets through, mends, or dies of.
+Each stands for a way to be wrong that some parser lets through, corrects, or dies of.
 """
 
 from __future__ import annotations

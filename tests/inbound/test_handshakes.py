@@ -93,7 +93,7 @@ def test_oktas_header_is_sent_back_in_json() -> None:
         assert handshake(of("okta"), asked(b"", *headers), NOW_MS) is None
 
 
-def test_zooms_token_is_signed_for_whoever_signs_by_the_secret() -> None:
+def test_zooms_token_is_signed_for_senders_that_sign_by_the_secret() -> None:
     made = source("hmac", ["other", "zoom"], **ZOOM)
     own = source("hmac", ["zoom"], **ZOOM)
     body = {"event": "endpoint.url_validation", "payload": {"plainToken": "qgg8vlvZRS6UYooatFL8Aw"}}
@@ -141,7 +141,7 @@ def test_twitchs_challenge_is_sent_back_if_it_is_signed() -> None:
         assert handshake(made, other, NOW_MS) is None
 
 
-def test_adobes_client_id_is_sent_back_to_whoever_has_the_right_one() -> None:
+def test_adobes_client_id_is_sent_back_to_a_sender_with_the_right_one() -> None:
     sent = of_adobe_sign(b"{}")
     question = altered(sent.request, method=b"GET", body=b"")
     told = handshake(sent.source, question, NOW_MS)
@@ -213,7 +213,7 @@ HMACS = (
     {"signed": ["v0:", "timestamp", ":", "body"]},
     {"signed": ["body"], "encoding": "base64", "digest": "sha512", "prefix": "sha256="},
 )
-"""Also what nobody's handshake could sign: it stays a delivery."""
+"""Also what no handshake could sign: it stays a delivery."""
 
 
 def sources_by_header(handshake: str) -> list[Source]:

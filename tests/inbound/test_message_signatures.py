@@ -165,7 +165,7 @@ def test_a_digest_of_the_body_holds_by_all_that_is_known_and_at_least_one(digest
     assert is_body_of(request("a=()", content_digest=digest)) is held
 
 
-def test_a_body_without_a_digest_is_of_nobody() -> None:
+def test_a_body_without_a_digest_is_of_no_signer() -> None:
     assert not is_body_of(request("a=()"))
 
 

@@ -29,7 +29,7 @@ def test_a_published_vector_is_accepted_or_refused_as_published(vector: Vector) 
 
 
 @pytest.mark.parametrize("vector", vectors("hubspot"), ids=lambda vector: vector.id)
-def test_of_hubspots_signatures_the_third_version_counts_alone(vector: Vector) -> None:
+def test_of_hubspots_signatures_only_the_third_version_counts(vector: Vector) -> None:
     verdict = verify(vector.source, vector.request, vector.now_ms)
     assert isinstance(verdict, Verified) == vector.id.endswith("v3")
 
@@ -43,7 +43,7 @@ def test_what_a_provider_has_given_up_is_not_taken(vector: Vector) -> None:
     assert isinstance(verify(vector.source, request, vector.now_ms), Rejected)
 
 
-def test_a_provider_that_signs_by_sha1_alone_is_taken_where_a_spec_says_so() -> None:
+def test_a_provider_that_signs_by_only_sha1_is_taken_where_a_spec_says_so() -> None:
     (vector,) = vectors("github-sha1-legacy")
     scheme = {"header": "X-Hub-Signature", "prefix": "sha1=", "digest": "sha1"}
     made = source("hmac", [vector.source.secrets[0].text], **scheme)

@@ -2,7 +2,7 @@
 
 `place` is the servers that all tests share; `breakable` is a pair that tests may flush, pause and kill, and a
 module whose tests do so makes it its `place`. The databases are emptied between tests, and become another
-instance, so that its keys in Redis are nobody else's; making one anew each time takes longer than most tests.
+instance, so that its keys in Redis are of no other; making one again each time takes longer than most tests.
 """
 
 from __future__ import annotations

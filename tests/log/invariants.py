@@ -1,6 +1,6 @@
 """The promises of the append protocol, checked on what Postgres and Redis really hold.
 
-Everything is computed anew from the outbox; nothing of the gateway's memory is asked.
+Everything is computed again from the outbox; nothing of the gateway's memory is asked.
 """
 
 from __future__ import annotations

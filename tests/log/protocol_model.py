@@ -234,7 +234,7 @@ class PostgresModel:
         return Swap.HELD
 
     def judged(self, asked: Append) -> Original | ClaimedByAnother | None:
-        """Whether it is committed already; None: nobody holds any of its identities."""
+        """Whether it is committed already; None: no append holds any of its identities."""
         held = [self.claims.get(each) for each in asked.chosen]
         found = [each for each in held if each is not None]
         if found:

@@ -1,4 +1,4 @@
-"""Commits told from gateway to gateway: heard where somebody wants to, and a hint at most."""
+"""Commits told from gateway to gateway: heard where a gateway wants to, and a hint at most."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_what_one_commits_others_of_the_instance_hear(clients: Callable[[]
     assert set(elsewhere) == {None}
 
 
-async def test_nobody_listens_who_does_not_want_to(clients: Callable[[], Redis]) -> None:
+async def test_a_gateway_listens_only_where_it_wants_to(clients: Callable[[], Redis]) -> None:
     redis = clients()
 
     async def subscribers() -> int:
@@ -91,7 +91,7 @@ async def test_nobody_listens_who_does_not_want_to(clients: Callable[[], Redis])
         await until(none)
 
 
-async def test_what_nobody_sent_is_no_announcement(clients: Callable[[], Redis]) -> None:
+async def test_other_messages_are_no_announcement(clients: Callable[[], Redis]) -> None:
     redis = clients()
     async with running(clients()) as one, running(clients()) as other:
         heard: list[int | None] = []

@@ -66,7 +66,7 @@ async def shared_nodes() -> AsyncIterator[RedisNodes]:
 
 @pytest.fixture
 async def nodes(shared_nodes: RedisNodes) -> AsyncIterator[RedisNodes]:
-    """Well again after each test, whoever leads by then."""
+    """Well again after each test, whichever server leads by then."""
     yield shared_nodes
     for node in shared_nodes.nodes:
         node.server.resume()
@@ -164,7 +164,7 @@ async def test_a_cluster_is_found_while_the_first_node_named_is_silent(nodes: Re
 
 
 async def test_a_node_that_is_in_no_cluster_yet_is_not_believed(nodes: RedisNodes, tmp_path: Path) -> None:
-    """It serves, and says of itself that nobody has any slot."""
+    """It serves, and says of itself that no server has any slot."""
     (alone,) = nodes_in(tmp_path, masters=1).nodes
     await alone.server.start()
     url = f"redis+cluster://127.0.0.1:{alone.port}"
@@ -395,7 +395,7 @@ async def test_a_call_about_keys_that_are_at_two_nodes_is_known_not_to_have_run(
     assert after.first_version == 2
 
 
-async def test_while_a_slot_is_on_its_way_key_by_key_its_partition_alone_does_without_redis(
+async def test_while_a_slot_is_on_its_way_key_by_key_only_its_partition_does_without_redis(
     nodes: RedisNodes, open_log: OpenLog, place: Place
 ) -> None:
     """From the first moment on: all its keys are still where they were, but no new one may come to them."""
@@ -430,7 +430,7 @@ async def test_a_slot_that_is_moved_key_by_key_under_load_loses_no_event(
     slot = slot_of(load.logs[0], partition.number)
     async with load.running():
         for _ in range(2):
-            await in_redis(*load.logs)  # or the move concerns nobody
+            await in_redis(*load.logs)  # or the move concerns no server
             await load.more(100)
             epoch = partition.epoch
             await nodes.move_slot(slot, await a_master_besides(nodes, await nodes.holder(slot)))
@@ -509,7 +509,7 @@ async def _is_ready(log: Log) -> bool:
     return await log.ready() is None
 
 
-async def test_while_a_master_is_away_its_partitions_alone_do_without_redis(
+async def test_while_a_master_is_away_only_its_partitions_do_without_redis(
     open_log: OpenLog, place: Place, nodes: RedisNodes
 ) -> None:
     log = await open_log(redis_timeout_s=30, direct_after_s=1)  # calls under way are given up

@@ -1,4 +1,4 @@
-"""The compare-and-swap alone, on a real Postgres: it holds in one place of one history only."""
+"""The compare-and-swap by itself, on a real Postgres: it holds in one place of one history only."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def looking_longer(place: Place) -> AsyncIterator[None]:
         await place.execute(text)
 
 
-async def test_runs_of_several_gateways_commit_in_order_whoever_sends_first(place: Place) -> None:
+async def test_runs_of_several_gateways_commit_in_order_whichever_sends_first(place: Place) -> None:
     connections = [CommitConnection(place.postgres_url, 5) for _ in range(4)]
     runs, places = [], [(0, "")]
     for seq in range(1, 5):
@@ -417,7 +417,7 @@ async def test_a_bug_in_making_rows_ready_is_logged_and_the_commit_makes_them(
     await check_invariants(place)
 
 
-async def test_calls_that_are_committed_together_leave_out_nothing_though_each_was_made_ready_alone(
+async def test_calls_that_are_committed_together_leave_out_nothing_though_each_was_made_ready_by_itself(
     open_log: OpenLog, place: Place
 ) -> None:
     log = await open_log()
@@ -432,7 +432,7 @@ async def test_calls_that_are_committed_together_leave_out_nothing_though_each_w
     await check_invariants(place)
 
 
-async def test_an_append_whose_rows_do_not_give_the_chain_that_redis_told_is_sequenced_anew(
+async def test_an_append_whose_rows_do_not_give_the_chain_that_redis_told_is_sequenced_again(
     open_log: OpenLog, place: Place
 ) -> None:
     """Found while the commit before it is under way, which is not held up by it."""

@@ -82,7 +82,7 @@ async def test_what_waits_behind_a_full_window_is_not_committed_and_never_appear
     await check_invariants(place)
 
 
-async def test_the_outcome_of_a_commit_that_takes_too_long_is_unknown_and_the_commit_goes_on(
+async def test_the_outcome_of_a_commit_that_takes_too_long_is_unknown_and_the_commit_continues(
     open_log: OpenLog, place: Place
 ) -> None:
     log = await open_log()
@@ -183,7 +183,7 @@ async def test_a_conflict_with_what_is_uncommitted_is_not_answered_as_a_conflict
     await check_invariants(place)
 
 
-async def test_not_committed_speaks_of_the_request_alone_not_of_the_original_that_it_repeats(
+async def test_not_committed_speaks_of_only_the_request_not_of_the_original_that_it_repeats(
     open_log: OpenLog, place: Place
 ) -> None:
     first, second = await open_log(), await open_log()
@@ -209,7 +209,7 @@ async def test_not_committed_speaks_of_the_request_alone_not_of_the_original_tha
     await check_invariants(place)
 
 
-async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_anew_never_appears(
+async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_again_never_appears(
     open_log: OpenLog, place: Place
 ) -> None:
     log = await open_log()

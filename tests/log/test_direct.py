@@ -87,7 +87,7 @@ async def test_appends_of_two_gateways_go_on_while_redis_is_away(
     await check_invariants(place)
 
 
-async def test_a_redis_that_hangs_holds_nobody_up_for_longer_than_one_that_is_gone(
+async def test_a_redis_that_hangs_holds_no_append_up_for_longer_than_one_that_is_gone(
     open_log: OpenLog, breakable_servers: Servers
 ) -> None:
     """Calls are under way, which nothing but their own deadline would end."""
@@ -332,7 +332,7 @@ async def all_direct(*logs: Log) -> None:
     )
 
 
-async def test_a_gateway_without_redis_takes_all_along_and_nobody_goes_back_before_it_does(
+async def test_a_gateway_without_redis_takes_all_along_and_no_gateway_goes_back_before_it_does(
     open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.log.log.REACH_KEPT_S", 3.0)  # longer than all stands still now and then
@@ -357,7 +357,7 @@ async def test_a_gateway_without_redis_takes_all_along_and_nobody_goes_back_befo
     await check_invariants(place, settles=False)
 
 
-async def test_a_gateway_that_died_without_redis_keeps_nobody_from_it_for_long(
+async def test_a_gateway_that_died_without_redis_keeps_no_gateway_from_it_for_long(
     open_log: OpenLog, place: Place
 ) -> None:
     well, cut_off = await open_log(), await open_gateway(no_redis(place))
@@ -380,7 +380,7 @@ async def test_readers_that_wait_are_woken_by_looking(open_log: OpenLog, redis_a
     assert (page.length, len(page.events)) == (2, 2)
 
 
-async def test_the_mode_is_told_to_whoever_watches(open_log: OpenLog, breakable_servers: Servers) -> None:
+async def test_the_mode_is_told_to_all_that_watch(open_log: OpenLog, breakable_servers: Servers) -> None:
     log = await open_log()
     await back(log)
 
@@ -414,7 +414,9 @@ async def test_a_conflict_is_never_told_of_a_redis_that_appends_have_left(
     assert partition.direct, "it was told in the epoch that it was decided in"
 
 
-async def test_a_gateway_that_was_seen_in_the_future_keeps_nobody_from_redis(place: Place, log: Log) -> None:
+async def test_a_gateway_that_was_seen_in_the_future_keeps_no_gateway_from_redis(
+    place: Place, log: Log
+) -> None:
     """Postgres failed over to a server whose clock is behind: a gateway that ended before is gone."""
     partitions, sides = [0, 1], {"ended": "1 hour", "lives": "-1 second"}
     for gateway, ahead in sides.items():

@@ -26,7 +26,7 @@ class Asked:
     event_id: int | None
     body: int
     again: int | None
-    """The number of an earlier request that it repeats, as a gateway tries one anew."""
+    """The number of an earlier request that it repeats, as a gateway tries one again."""
 
 
 ASKED = st.builds(

@@ -41,7 +41,7 @@ from tests.support.drive import (
 MEMORY = 8 << 20
 PAYLOAD = b'"%b"' % (b"x" * 4094)
 
-# -- the scripts alone
+# -- the scripts by themselves
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_stream_that_is_not_all_committed_stays(partition: Partition) ->
     assert await partition.answers(append(stream, expected=2), hints=[""]) == [3]
 
 
-async def test_the_head_of_a_stream_that_somebody_deleted_stays(partition: Partition) -> None:
+async def test_the_head_of_a_stream_that_an_operator_deleted_stays(partition: Partition) -> None:
     stream = new_stream()
     one = append(stream)
     await partition.answers(one)
@@ -126,7 +126,7 @@ async def test_what_postgres_said_before_an_eviction_is_asked_again(partition: P
     assert await partition.answers(append(stream), hints=["1.2:1"]) == [2]
 
 
-async def test_an_eviction_leaves_hints_alone_that_are_younger_than_what_went(partition: Partition) -> None:
+async def test_an_eviction_leaves_hints_that_are_younger_than_what_went(partition: Partition) -> None:
     stream, cold = new_stream(), new_stream()
     one, two = append(stream), append(new_stream())
     await partition.answers(one, two)
@@ -431,7 +431,7 @@ def test_the_bound_is_the_setting_or_the_servers_own_or_a_gibibyte(
 
 
 async def test_ten_times_as_many_events_as_redis_has_memory_for(breakable: Place) -> None:
-    """Appends to any stream and reads of it go on, and nobody is refused."""
+    """Appends to any stream and reads of it go on, and no request is refused."""
     redis = Redis.from_url(breakable.redis_url, protocol=2)
     used = (await redis.info("memory"))["used_memory"]
     await redis.config_set("maxmemory", used + MEMORY)

@@ -93,7 +93,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_behind_and_lost_nothing_i
     await appended(log, append(new_stream()))
 
 
-async def test_a_gateway_commits_what_comes_before_its_own_when_nobody_else_does(
+async def test_a_gateway_commits_what_comes_before_its_own_when_no_other_gateway_does(
     open_log: OpenLog, place: Place
 ) -> None:
     slow, quick = await open_log(), await open_log()
@@ -112,7 +112,7 @@ async def test_a_gateway_commits_what_comes_before_its_own_when_nobody_else_does
     await check_invariants(place)
 
 
-async def test_a_commit_of_an_ended_epoch_does_nothing_and_its_append_is_sequenced_anew(
+async def test_a_commit_of_an_ended_epoch_does_nothing_and_its_append_is_sequenced_again(
     open_log: OpenLog, place: Place
 ) -> None:
     slow, quick = await open_log(), await open_log()
@@ -179,7 +179,7 @@ async def test_an_append_that_another_gateway_commits_keeps_the_form_of_its_rece
 async def test_partitions_are_helped_at_once_without_getting_in_each_others_way(
     open_log: OpenLog, place: Place
 ) -> None:
-    """Several committers find that somebody died before them, in the same moment."""
+    """Several committers find that another one died before them, in the same moment."""
     dead, living = await open_log(), await open_log()
     streams = [new_stream() for _ in range(24)]
     gates = {}

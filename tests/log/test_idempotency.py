@@ -1,4 +1,4 @@
-"""One identity, at most one set of rows, and the same answer for ever."""
+"""One identity, at most one set of rows, and always the same answer."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ async def test_a_replay_outlives_the_epoch(log: Log, place: Place) -> None:
     await check_invariants(place)
 
 
-async def test_a_replay_of_what_an_ended_epoch_never_committed_is_sequenced_anew(
+async def test_a_replay_of_what_an_ended_epoch_never_committed_is_sequenced_again(
     open_log: OpenLog, place: Place
 ) -> None:
     """The original's gateway died with its epoch: no commit of it is possible any more."""

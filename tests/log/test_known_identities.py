@@ -125,7 +125,7 @@ async def test_what_was_committed_at_the_end_of_an_epoch_is_found_in_the_next(
     await check_invariants(place)
 
 
-async def test_an_append_that_waits_at_the_end_of_an_epoch_is_asked_for_anew(
+async def test_an_append_that_waits_at_the_end_of_an_epoch_is_asked_for_again(
     open_log: OpenLog, place: Place
 ) -> None:
     mine, other = await open_log(identity_filter_bytes_max=MIB), await open_log()

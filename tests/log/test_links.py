@@ -67,7 +67,7 @@ async def test_where_another_gateway_was_faster_none_of_a_row_is_placed(
     await check_invariants(place)
 
 
-async def test_a_row_that_is_sequenced_anew_stays_a_row(open_log: OpenLog, place: Place) -> None:
+async def test_a_row_that_is_sequenced_again_stays_a_row(open_log: OpenLog, place: Place) -> None:
     log, other, stream = await open_log(), await open_log(), new_stream()
     await asyncio.gather(opened(log, stream), opened(other, stream))
     gate, mine, others = hold_commits(log, stream), row(stream, 0, 3), hold_commits(other, stream)

@@ -173,7 +173,9 @@ async def test_a_look_up_that_a_bug_breaks_is_made_again(log: Log, place: Place)
     await check_invariants(place)
 
 
-async def test_an_append_that_can_not_be_looked_up_in_time_holds_up_nobody(log: Log, place: Place) -> None:
+async def test_an_append_that_can_not_be_looked_up_in_time_holds_up_no_other_append(
+    log: Log, place: Place
+) -> None:
     stream = new_stream()
     await opened(log, stream)
 

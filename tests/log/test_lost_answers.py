@@ -118,7 +118,7 @@ async def test_a_failing_look_at_the_partition_loses_no_append(open_log: OpenLog
     await check_invariants(place, settles=False)
 
 
-async def test_an_append_that_another_gateway_committed_in_an_ended_epoch_is_not_sequenced_anew(
+async def test_an_append_that_another_gateway_committed_in_an_ended_epoch_is_not_sequenced_again(
     open_log: OpenLog, place: Place
 ) -> None:
     """Its call was carried out unanswered; by the time that it is sent again, Redis knows nothing of it."""

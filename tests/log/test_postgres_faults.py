@@ -149,7 +149,7 @@ async def test_a_commit_that_hangs_is_sent_again_and_counts_once(open_log: OpenL
     await check_invariants(place)
 
 
-async def test_a_connection_that_an_operator_ends_is_made_anew(open_log: OpenLog, place: Place) -> None:
+async def test_a_connection_that_an_operator_ends_is_made_again(open_log: OpenLog, place: Place) -> None:
     load = Load([await open_log()])
     ends = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name = 'sluice' AND pid <> pg_backend_pid()"""
@@ -198,7 +198,7 @@ async def test_a_statement_that_an_operator_cancels_is_sent_again(open_log: Open
 async def test_what_is_perhaps_not_on_the_standby_is_acknowledged_only_after_a_write_that_is(
     open_log: OpenLog, place: Place
 ) -> None:
-    """An operator cancels a commit that waits for a synchronous standby: it stands, on this server alone."""
+    """An operator cancels a commit that waits for a synchronous standby: it stands, on only this server."""
     log = await open_log(append_deadline_s=20)
     stream = new_stream()
     await appended(log, append(stream))
@@ -224,7 +224,7 @@ async def test_what_is_perhaps_not_on_the_standby_is_acknowledged_only_after_a_w
     await check_invariants(place)
 
 
-async def test_an_error_that_nobody_foresaw_is_waited_out(open_log: OpenLog, place: Place) -> None:
+async def test_an_unforeseen_error_is_waited_out(open_log: OpenLog, place: Place) -> None:
     """A table is away for a while: neither the commit, nor the look at what became of it, can be answered."""
     slow, quick = await open_log(), await open_log()
     stream = new_stream()
@@ -244,7 +244,7 @@ async def test_an_error_that_nobody_foresaw_is_waited_out(open_log: OpenLog, pla
 
 
 @pytest.mark.parametrize("poison", POISONS)
-async def test_an_append_that_postgres_refuses_is_quarantined_alone(
+async def test_an_append_that_postgres_refuses_is_quarantined_by_itself(
     open_log: OpenLog, place: Place, poison: str
 ) -> None:
     log = await open_log()
@@ -277,10 +277,10 @@ async def test_several_refused_appends_of_one_call_are_quarantined_each(
     await check_invariants(place)
 
 
-async def test_a_conflicting_row_that_nobody_sequenced_is_loud_and_stops_only_its_own_append(
+async def test_a_conflicting_row_that_was_never_sequenced_is_loud_and_stops_only_its_own_append(
     open_log: OpenLog, place: Place
 ) -> None:
-    """Somebody wrote into the outbox by hand, where the stream's next version belongs."""
+    """An operator wrote into the outbox by hand, where the stream's next version belongs."""
     log = await open_log()
     stream = new_stream()
     beside = new_stream(stream.tenant)

@@ -385,7 +385,7 @@ class Protocol(RuleBasedStateMachine):
         for each, answer in zip(call.appends, answers, strict=True):
             if isinstance(answer, int):
                 continue
-            if answer[:1] in (b"C", b"M") and settled:  # else it would wait, and here be decided anew
+            if answer[:1] in (b"C", b"M") and settled:  # else it would wait, and here be decided again
                 self._refuse(each)
             else:
                 gateway.back([each])
@@ -493,7 +493,7 @@ class Protocol(RuleBasedStateMachine):
             self.acknowledged[event.id] = entry.append.stream, entry.first_version + n
 
     async def _quarantine(self, gateway: Gateway) -> None:
-        """Its epoch ends, and all that was sequenced in it is decided anew."""
+        """Its epoch ends, and all that was sequenced in it is decided again."""
         assert await self.reads.seal(P, self.pg.epoch, "", self.pg.mode) is not None
         self.pg.epoch += 1
         run = gateway.runs.pop(0)
@@ -502,7 +502,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(g=GATEWAYS)
     def help(self, g: int) -> None:
-        """Commits from the journal whatever anybody has sequenced."""
+        """Commits from the journal whatever any gateway has sequenced."""
         if self.gateways[g].partition.open:
             self.run(self._help(self.gateways[g]))
 

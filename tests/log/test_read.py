@@ -329,7 +329,7 @@ async def test_a_lost_reply_makes_a_read_ask_postgres(log: Log) -> None:
     assert await log.length(stream) == 3
 
 
-async def test_an_event_is_found_by_its_id_by_its_own_tenant_alone(log: Log) -> None:
+async def test_an_event_is_found_by_its_id_by_only_its_own_tenant(log: Log) -> None:
     stream = new_stream()
     one = append(stream, 2)
     await appended(log, one)
@@ -424,7 +424,7 @@ async def test_a_look_tells_what_redis_has_and_nothing_else(log: Log) -> None:
     assert None in found
 
 
-async def test_whoever_looks_and_fails_keeps_nobody_waiting(log: Log) -> None:
+async def test_a_look_that_fails_keeps_no_reader_waiting(log: Log) -> None:
     stream = new_stream()
     await appended(log, append(stream, 2))
 

@@ -84,7 +84,7 @@ async def test_identities_survive_a_flush(open_log: OpenLog, place: Place, redis
 
 
 @pytest.mark.parametrize("fields", [None, {"torn": "1"}, {"epoch": "1"}], ids=["deleted", "torn", "older"])
-async def test_a_partition_whose_meta_hash_is_not_right_goes_on_in_a_new_epoch(
+async def test_a_partition_whose_meta_hash_is_not_right_continues_in_a_new_epoch(
     open_log: OpenLog, place: Place, redis: Redis, fields: dict[str, str] | None
 ) -> None:
     logs = [await open_log(), await open_log()]
@@ -100,7 +100,7 @@ async def test_a_partition_whose_meta_hash_is_not_right_goes_on_in_a_new_epoch(
     await check_invariants(place)
 
 
-async def test_what_nobody_foresaw_in_a_call_loses_none_of_its_appends(
+async def test_an_unforeseen_error_of_a_call_loses_none_of_its_appends(
     open_log: OpenLog, place: Place
 ) -> None:
     log = await open_log()
@@ -189,7 +189,7 @@ async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_a
     open_log: OpenLog, place: Place, redis: Redis, head_too: bool
 ) -> None:
     """Its head is known without it. What is sequenced on a wrong head is refused by Postgres; the partition
-    goes on without it."""
+    continues without it."""
     log, other = await open_log(), await open_log()
     stream, beside = new_stream(), None
     beside = new_stream(stream.tenant)
@@ -230,7 +230,7 @@ async def test_lost_heads_end_the_epoch_and_appends_go_on(
     await check_invariants(place)
 
 
-async def test_a_journal_that_was_deleted_ends_the_epoch_and_nothing_waits_for_ever(
+async def test_a_journal_that_was_deleted_ends_the_epoch_and_nothing_waits_without_end(
     open_log: OpenLog, place: Place, redis: Redis
 ) -> None:
     dead, living = await open_log(), await open_log()
@@ -249,7 +249,7 @@ async def test_a_journal_that_was_deleted_ends_the_epoch_and_nothing_waits_for_e
     await check_invariants(place)
 
 
-async def test_a_journal_with_a_hole_ends_the_epoch_and_nothing_waits_for_ever(
+async def test_a_journal_with_a_hole_ends_the_epoch_and_nothing_waits_without_end(
     open_log: OpenLog, place: Place, redis: Redis
 ) -> None:
     dead, living = await open_log(), await open_log()
@@ -311,7 +311,7 @@ async def test_scripts_are_loaded_again_where_the_server_forgot_them(
 async def test_two_verifiers_that_meet_after_a_flush_end_with_one_epoch(
     open_log: OpenLog, place: Place, redis: Redis
 ) -> None:
-    """One seals and is stopped before it installs; the other goes on; the first one's install is stale."""
+    """One seals and is stopped before it installs; the other continues; the first one's install is stale."""
     slow, quick = await open_log(), await open_log()
     stream = new_stream()
     await appended(slow, append(stream))
@@ -435,7 +435,7 @@ async def test_an_epoch_of_an_older_release_is_followed_by_one_of_this_release(
     await check_invariants(place)
 
 
-async def test_a_journal_that_can_t_be_read_holds_up_nobody(
+async def test_a_journal_that_can_t_be_read_holds_up_no_other_append(
     open_log: OpenLog, place: Place, redis: Redis
 ) -> None:
     dead, living = await open_log(), await open_log()

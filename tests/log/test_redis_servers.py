@@ -74,7 +74,7 @@ async def test_reads_go_on_while_redis_is_away(
     await check_invariants(place)
 
 
-async def test_a_redis_that_restarts_while_nobody_appends_leaves_the_gateway_ready(
+async def test_a_redis_that_restarts_while_no_client_appends_leaves_the_gateway_ready(
     open_log: OpenLog, breakable_servers: Servers
 ) -> None:
     log = await open_log()

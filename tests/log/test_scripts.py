@@ -1,4 +1,4 @@
-"""The scripts alone, on a real Redis, called with arguments that a gateway might send."""
+"""The scripts by themselves, on a real Redis, called with arguments that a gateway might send."""
 
 from __future__ import annotations
 

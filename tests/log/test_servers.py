@@ -20,7 +20,7 @@ PING = pack(("PING",))
 
 
 class Between:
-    """Stands between a client and Redis, as what resets connections that nobody uses does."""
+    """Stands between a client and Redis, as what resets connections that are not used does."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -106,7 +106,7 @@ async def test_a_gateway_that_died_leaves_whole_appends_to_another(
 async def test_many_at_two_gateways_over_lost_epochs_leave_equal_streams(
     open_log: OpenLog, place: Place, streams: tuple[Stream, ...]
 ) -> None:
-    """Every append goes to all three streams, so they are equally long whenever anybody looks."""
+    """Every append goes to all three streams, so they are equally long at every look."""
     logs = [await open_log(), await open_log()]
     await asyncio.gather(*(opened(log, streams[0]) for log in logs))
     writing = True

@@ -1,4 +1,4 @@
-"""A Postgres with a standby: nothing that was told rests on one server alone, and what a fail-over lost is
+"""A Postgres with a standby: nothing that was told rests on only one server, and what a fail-over lost is
 noticed."""
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def only_on_the_primary(pair: Pair, place: Place, log: Log, stream: Stream
 async def told_once_it_is_settled(
     pair: Pair, place: Place, open_log: OpenLog, asks: Any, *, direct: bool = False
 ) -> Any:
-    """What a second gateway is asked about an append that stands on the primary alone: it answers only when
+    """What a second gateway is asked about an append that stands only on the primary: it answers only when
     the standby is back."""
     one, other = await open_log(), await open_log()
     stream = new_stream()
@@ -212,11 +212,11 @@ async def test_a_read_says_so_when_the_standby_stays_away(
     assert (await other.page(Range(stream), strong=True)).length == 2
 
 
-async def test_what_was_never_told_may_be_lost_and_halts_nobody(
+async def test_what_was_never_told_may_be_lost_and_halts_no_partition(
     pair: Pair, place: Place, open_log: OpenLog
 ) -> None:
-    """A fail-over to a synchronous standby loses what stood on the primary alone: no answer, no read and no
-    gateway's memory rests on it, so every partition goes on."""
+    """A fail-over to a synchronous standby loses what stood only on the primary: no answer, no read and no
+    gateway's memory rests on it, so every partition continues."""
     one, other = await open_log(append_deadline_s=20.0), await open_log(append_deadline_s=20.0)
     stream = new_stream()
     await all_open(one, other)

@@ -1,4 +1,4 @@
-"""Unique values in the log: whoever commits them, and whichever way appends take."""
+"""Unique values in the log: whichever gateway commits them, and whichever way appends take."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_value_is_found_taken_in_a_new_epoch(open_log: OpenLog, place: P
 
 
 async def test_gateways_that_change_ways_hold_each_value_once(open_log: OpenLog, place: Place) -> None:
-    """Sealed again and again meanwhile: each time all that is under way is judged anew."""
+    """Sealed again and again meanwhile: each time all that is under way is judged again."""
     logs = [await open_log(), await open_log()]
     tenant, chance = new_tenant(), random.Random(3)
     streams = [new_stream(tenant) for _ in range(6)]

@@ -86,7 +86,7 @@ def _after_failed_swap(
     histories = w.histories
     seq = histories.seq[s.history]
     if s.epoch == epoch and seq < histories.seq[before]:
-        return  # the hole before ours is somebody else's: see _help
+        return  # the hole before ours is another gateway's: see _help
     helped, reached = _helped(w, s, before, rows)
     rest = rows[helped:]
     sealed = s.epoch != epoch
@@ -139,7 +139,7 @@ def _give_up(w: World, d: Draft, g: int, rows: tuple[Row, ...]) -> None:
 
 
 def _help(w: World, s: State, g: int) -> Iterator[State]:
-    """Commits from a journal: what comes before our own run, or what nobody else seems to commit."""
+    """Commits from a journal: what comes before our own run, or what no other gateway seems to commit."""
     gateway = s.gateways[g]
     to_seq = 0
     if gateway.runs and gateway.runs[0][0] == s.epoch:
@@ -202,7 +202,7 @@ def _abandon(w: World, s: State, g: int, n: int, *, stuck: bool) -> Iterator[Sta
 
 
 def late_commit(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
-    """A delayed commit reaches Postgres; nobody waits for its reply."""
+    """A delayed commit reaches Postgres; its reply is not awaited."""
     _, epoch, before, after = message
     rows = w.histories.run(before, after)
     w.step = ("the delayed commit of appends {} arrives at Postgres", tuple([append for append, _ in rows]))

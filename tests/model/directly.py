@@ -1,4 +1,4 @@
-"""Direct mode: a gateway seals Redis off for everybody, appends go by Postgres alone, then back.
+"""Direct mode: a gateway seals Redis off for everybody, appends go by only Postgres, then back.
 
 Each function follows verify.py, direct.py and placing.py. When Redis counts as lost, and when as steady, is
 up to chance here: at any time, to any gateway, also while others reach it.
@@ -109,7 +109,7 @@ def answer_rest(w: World, d: Draft, g: int) -> None:
 
 
 def take_back(w: World, d: Draft, g: int) -> None:
-    """The batch is not: they are decided anew."""
+    """The batch is not: they are decided again."""
     for i in _resting(w, d, g):
         d.requeue(i, again=True, extra=())
 

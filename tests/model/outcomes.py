@@ -1,7 +1,7 @@
 """What clients are told and what Postgres is made to hold, each checked against the promises as it happens.
 
-Postgres only ever gains rows here, so a promise that holds when it is given holds for ever, but one: that
-something will never appear. Whoever was told that is REFUSED, and `commit` looks for them.
+Postgres only ever gains rows here, so a promise that holds when it is given holds from then on, but one: that
+something will never appear. An append of which that was said is REFUSED, and `commit` looks for them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _same_request(w: World, append: int, original: int | None) -> bool:
 
 
 def mismatch(w: World, d: Draft, append: int) -> None:
-    """422. Raises Broken when nobody else holds any of its identities."""
+    """422. Raises Broken when no other append holds any of its identities."""
     held = w.claims(d.history)
     if not any(identity in held for identity in w.identities[append]):
         raise Broken(f"append {append} is answered a mismatch with nobody")
@@ -143,7 +143,7 @@ def wait(w: World, d: Draft, append: int, kind: str, basis: int, value: int) -> 
 
 
 def _awaited(w: World, kind: str, basis: int, value: int) -> int:
-    """The seq that has to be confirmed. A replay waits for its original alone, a condition for the match."""
+    """The seq that has to be confirmed. A replay waits only for its original, a condition for the match."""
     return value if kind in "DK" else w.histories.seq[basis]
 
 
@@ -176,7 +176,7 @@ def _answer(w: World, d: Draft, append: int) -> None:
 
 
 def _answer_checked(w: World, d: Draft, append: int, kind: str) -> None:
-    """As Postgres has it by now; decided anew where that says otherwise."""
+    """As Postgres has it by now; decided again where that says otherwise."""
     head = w.histories.heads[d.history][w.appends[append].stream]
     d.pending(append, stage=HELD)
     judge(w, d, append)

@@ -65,7 +65,7 @@ class Rules:
     doubt: str = "rows"  # | newest: entries above the watermark are committed if the newest one's id is
     call_numbers: bool = True  # calls of one gateway run in order or not at all
     look_again: bool = True  # 'S': identities were forgotten since they were looked up
-    relook: bool = True  # what is sequenced anew is looked up anew
+    relook: bool = True  # what is sequenced again is looked up again
     look_anew: bool = True  # so is what waits while Redis is verified
     evicts: str = "committed"  # | anything: also a stream that is not all committed
     evicted: bool = True  # a hint of a stream's head dies when something later was evicted
@@ -74,7 +74,9 @@ class Rules:
     answers: str = "basis"  # | checked: what waited for a commit is asked of Postgres before it is answered
     conflict_waits: bool = True  # until the history that it was decided on is committed
     conflict_looks: bool = True  # and its epoch still stands in Postgres
-    mode: str = "swap"  # | in silence: whoever reaches no Redis appends directly, in the epoch that it knows
+    mode: str = (
+        "swap"  # | in silence: a gateway that reaches no Redis appends directly, in the epoch that it knows
+    )
     rests: bool = True  # in direct mode, verdicts that rest on their batch wait until that is committed
     replay_waits: bool = True  # until its original is committed
     own_doubt: bool = True  # the retry of one's own unanswered call stays in doubt
@@ -98,7 +100,7 @@ class Scenario:
     faults: tuple[str, ...] = ()
     budget: int = 0
     window: int = 100  # events that an identity hash holds
-    epochs: int = 3  # seals stop here: two gateways may seal each other's epochs for ever
+    epochs: int = 3  # seals stop here: two gateways may seal each other's epochs without end
     cold: bool = False  # streams are missing from Redis until they are touched; else they come back warm
     slow_look: bool = False  # a verification's two looks, and an installation, are steps of their own
     reads: bool = False

@@ -282,7 +282,7 @@ def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:
 
 
 def late_call(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
-    """A delayed call runs, if it still may; nobody waits for its reply."""
+    """A delayed call runs, if it still may; its reply is not awaited."""
     _, n, g, number, epoch, looked_up, items = message
     data = script.opened(w, s.nodes[n], epoch)
     what = tuple([i for i, _, _ in items])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
-# Stages of an append. From ANSWERED on nobody waits for it; REFUSED was told that it will never appear.
+# Stages of an append. From ANSWERED on no client waits for it; REFUSED was told that it will never appear.
 NEW, QUEUED, HELD, RUNNING, WAITING, ANSWERED, REFUSED = range(7)
 
 
@@ -50,7 +50,7 @@ class Gateway(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """`extra` is the hint of a queued append, (epoch, seq as of which, head), the first two alone
+    """`extra` is the hint of a queued append, (epoch, seq as of which, head), only the first two
     until Postgres was asked; or what a waiting one will be
     answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent; `looked_up` the
     seq at which Postgres did not know its identities, -1 before it was asked; `look` what Postgres said of

@@ -149,7 +149,7 @@ def _done(w: World, node: Node, action: str, server: int, epoch: int, history: i
 
 
 def late_verify(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
-    """A delayed installation arrives; nobody waits for its reply."""
+    """A delayed installation arrives; its reply is not awaited."""
     _, n, action, server, epoch, history = message
     w.step = ("the delayed {} arrives at Redis {} for epoch {}", action, n, epoch)
     d = Draft(s)

@@ -1,6 +1,6 @@
-"""What one tenant, or nobody's key, does to a gateway. Each attack prepares, then works for some seconds.
+"""What one tenant, or an unknown key, does to a gateway. Each attack prepares, then works for some seconds.
 
-An attack may be refused in any way that the contract knows: it only has to leave the neighbours alone. What
+An attack may be refused in any way that the contract knows: it only must not reach the neighbours. What
 it fails at is passed over; a gateway that ends is noticed by the victim.
 """
 

@@ -35,7 +35,7 @@ async def audited(place: Place, **how: Any) -> Report:
 
 async def fill(log: Log, tenants: int = 3) -> list[Stream]:
     """Two streams a tenant, 7 events in each, in appends of 1, 4 and 2; one of these under a key. Each tenant
-    is alone in its partition."""
+    is the only one in its partition."""
     streams: list[Stream] = []
     while len(streams) < 2 * tenants:
         tenant = new_tenant()

@@ -53,7 +53,7 @@ async def test_a_database_without_events_is_in_order(place: Place) -> None:
     assert report.checked["rows"] == 0
 
 
-async def test_one_partition_can_be_audited_alone(place: Place, streams: list[Stream]) -> None:
+async def test_one_partition_can_be_audited_by_itself(place: Place, streams: list[Stream]) -> None:
     p = p_of(place, streams[0])
     there = [each for each in streams if p_of(place, each) == p]
     report = await audited(place, partition=p)

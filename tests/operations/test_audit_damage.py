@@ -1,4 +1,4 @@
-"""Every kind of damage, done by hand to an instance that nobody uses: the audit finds it and says where."""
+"""Every kind of damage, done by hand to an instance without clients: the audit finds it and says where."""
 
 from __future__ import annotations
 

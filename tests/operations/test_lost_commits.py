@@ -1,4 +1,4 @@
-"""Postgres has lost commits: it is noticed, never adopted in silence; repair restores, rewind goes on."""
+"""Postgres has lost commits: it is noticed, never adopted in silence; repair restores, rewind continues."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ async def lost_seal(home: drive.Place, restorable: Restorable, log: Log, stream:
     return partition.epoch
 
 
-async def test_a_lost_seal_alone_is_made_again_beyond_the_epoch_that_was_seen(
+async def test_a_seal_that_is_the_only_loss_is_made_again_beyond_the_epoch_that_was_seen(
     open_log: OpenLog, restorable: Restorable, home: drive.Place
 ) -> None:
     log, other = await open_log(), await open_log()
@@ -433,7 +433,7 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-async def test_without_a_journal_repair_says_what_is_missing_and_rewind_goes_on(
+async def test_without_a_journal_repair_says_what_is_missing_and_rewind_continues(
     open_log: OpenLog, restorable: Restorable, home: drive.Place, tmp_path: Path
 ) -> None:
     first, second = await open_log(), await open_log()
@@ -590,7 +590,7 @@ async def test_a_postgres_that_grew_past_what_redis_saw_is_not_adopted_in_silenc
     told = await halted(back, done.stream)
     assert "what Postgres holds up to seq 25 does not continue what Redis saw committed at seq 12" in told
     assert (await trail(home)) == [("alarm", 12)]
-    await appended(elsewhere.log, append(done.stream))  # who goes on already is not halted
+    await appended(elsewhere.log, append(done.stream))  # who continues already is not halted
     async with at(home) as place:
         assert "seen" in {each.invariant for each in (await audited(place)).violations}
         (plan,) = await plans(place)
@@ -608,7 +608,7 @@ async def test_a_postgres_that_grew_past_what_redis_saw_is_not_adopted_in_silenc
 async def test_a_gateway_notices_by_its_memory_that_postgres_went_another_way(
     open_log: OpenLog, restorable: Restorable, home: drive.Place, redis_url: str
 ) -> None:
-    """Restored and grown while the gateway could not look, with a Redis that knows the new history alone."""
+    """Restored and grown while the gateway could not look, with a Redis that knows only the new history."""
     log = await open_log()
     done = await written(log, restorable)
     async with at(home) as place:

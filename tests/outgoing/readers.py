@@ -1,6 +1,6 @@
 """Readers of a campaign: followers of the feed by `gateway.client`, and receivers of webhooks.
 
-Owns: how each goes on when a gateway dies, and what it was given.
+Owns: how each continues when a gateway dies, and what it was given.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Follower:
         self.wanted = wanted
         self.seen: list[Seen] = []
         self.anew = 0
-        """How often it began anew where it was, at any gateway."""
+        """How often it began again where it was, at any gateway."""
         self._stand = stand
         self._saved = saved
         self._rng = random.Random(f"{seed}/{name}")

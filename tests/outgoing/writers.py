@@ -28,7 +28,7 @@ BATCH_MOST = 6
 
 
 class Writers:
-    """`acknowledged`: the ids of the tenant's events that somebody was told are committed."""
+    """`acknowledged`: the ids of the tenant's events that a writer was told are committed."""
 
     def __init__(self, stand: Stand, seed: int) -> None:
         self._stand = stand

@@ -24,7 +24,7 @@ class Receiver(Protocol):
         """The `target` of a subscription that leads here."""
 
     secret: str
-    """Part of the document that nobody may be shown; empty where there is none."""
+    """Part of the document that is never shown; empty where there is none."""
 
     async def arrived(self) -> list[tuple[str, bytes]]:
         """Id and body of what was confirmed, in the order of arrival."""
@@ -155,7 +155,7 @@ class DeliveryContract:
         assert all(lane == [*range(1, 11)] for lane in lanes_of(arrived).values())
         assert all(each == json.loads(body)["id"] for each, body in arrived)
 
-    async def test_a_relay_that_takes_over_goes_on_where_the_last_one_was(
+    async def test_a_relay_that_takes_over_continues_where_the_last_one_was(
         self, bench: Bench, receiver: Receiver
     ) -> None:
         keys = [new_id() for _ in range(5)]

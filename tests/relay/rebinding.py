@@ -63,7 +63,7 @@ def command(*words: str) -> list[str] | None:
 
 @dataclass(slots=True)
 class NameServer(asyncio.DatagramProtocol):
-    """`answers` are given one after the other, the last for ever; `asked` counts questions for IPv4."""
+    """`answers` are given one after the other, then always the last; `asked` counts questions for IPv4."""
 
     answers: Sequence[Sequence[str]] = ()
     asked: int = 0
@@ -178,7 +178,7 @@ async def _inside(redis_socket: str) -> list[str]:
 
 
 def _set_up(folder: Path) -> None:
-    """Of this namespace alone: addresses, and the C library's resolver."""
+    """Only of this namespace: addresses, and the C library's resolver."""
     files = {
         "resolv.conf": "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n",
         "nsswitch.conf": "hosts: dns\n",

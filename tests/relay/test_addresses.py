@@ -60,7 +60,7 @@ async def test_a_name_that_resolves_to_loopback_is_refused_and_nothing_arrives(r
     """`localhost.` and the like are refused as they are written; this goes by what the resolver says."""
     url = f"https://127.1:{receiver.port}/"
     target = WebhookTarget(Webhook(url, SECRET), {}, allow_private=False)
-    target._refused = None  # as a name would come through that nobody can judge by looking at it
+    target._refused = None  # as a name would come through that can't be judged by looking at it
     outcome = await target.send(PARCEL)
     assert isinstance(outcome, Failed)
     assert "private address" in outcome.why
@@ -69,7 +69,7 @@ async def test_a_name_that_resolves_to_loopback_is_refused_and_nothing_arrives(r
 
 
 @pytest.mark.parametrize("host", ["a..b.example", "a" * 70 + ".example"])
-async def test_a_name_that_nobody_could_be_asked_for_is_a_failure_like_any_other(host: str) -> None:
+async def test_a_name_that_can_not_be_resolved_is_a_failure_like_any_other(host: str) -> None:
     with pytest.raises(OSError, match="is not the name of a host"):
         await resolve(host, 443, allow_private=False)
     target = WebhookTarget(Webhook(f"https://{host}/x", SECRET), {}, allow_private=False)
@@ -107,7 +107,7 @@ async def test_silent_names_are_asked_for_once_each_and_hold_up_no_other(
         await until(lambda: len(asked) == 40)
         with pytest.raises(OSError, match="40 other names are silent"):
             await resolve("one-more.example.com", 443, allow_private=False)
-        waiting[0].cancel()  # who gives up takes the answer from nobody else
+        waiting[0].cancel()  # who gives up takes the answer from no other caller
         answered.set()
         assert await asyncio.gather(*waiting[1:]) == [["93.184.216.34"]] * (len(waiting) - 1)
         assert sorted(asked) == sorted(names)
@@ -116,7 +116,9 @@ async def test_silent_names_are_asked_for_once_each_and_hold_up_no_other(
         answered.set()
 
 
-async def test_a_name_that_nobody_knows_is_an_error_of_each_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_does_not_exist_is_an_error_of_each_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unknown(*_: Any, **__: Any) -> list[Any]:
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 

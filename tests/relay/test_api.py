@@ -229,7 +229,7 @@ async def test_a_change_keeps_the_cursor_and_another_start_moves_it(
         moved = {**target, "url": receiver.url}
         await client.put("/_/subscriptions/all", json={"start": "beginning", "target": moved})
         await bench.append([new_id()])
-        # Whoever delivered before the change may deliver it too: at least once, never from the beginning.
+        # A relay that delivered before the change may deliver it too: at least once, not from the beginning.
         await until(lambda: len({each.id for each in receiver.deliveries}) == 4)
         early = [each.id for each in receiver.deliveries[:3]]
         assert all(_times(receiver, each) == 1 for each in early)
@@ -379,7 +379,7 @@ async def pulled(client: httpx.AsyncClient) -> str:
     return one
 
 
-async def test_claimed_events_are_nobody_elses_until_they_are_acked_or_the_lease_is_over(
+async def test_claimed_events_are_of_one_consumer_until_they_are_acked_or_the_lease_is_over(
     bench: Bench, client: httpx.AsyncClient
 ) -> None:
     one, key, other = await pulled(client), new_id(), new_id()
@@ -434,7 +434,7 @@ def lasting(monkeypatch: pytest.MonkeyPatch) -> Lasting:
 async def test_a_claim_that_waits_ends_when_its_client_goes_and_takes_nothing_after_that(
     bench: Bench, client: httpx.AsyncClient, gateway: Served, tenant: Account, lasting: Lasting
 ) -> None:
-    """It would hold what comes for the time of a lease, for nobody."""
+    """It would hold what comes for the time of a lease, for no consumer."""
     one = await pulled(client)
     async with new_client(gateway.url, tenant.write) as consumer:
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
@@ -491,7 +491,7 @@ async def test_what_is_claimed_again_and_again_is_parked(bench: Bench, client: h
     assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
 
 
-async def test_an_aggregate_whose_last_event_is_skipped_waits_no_more_and_goes_on_with_the_next(
+async def test_an_aggregate_whose_last_event_is_skipped_waits_no_more_and_continues_with_the_next(
     bench: Bench, client: httpx.AsyncClient
 ) -> None:
     one, key = "/_/subscriptions/work", new_id()

@@ -404,7 +404,7 @@ async def test_a_skipped_event_that_the_cursor_has_not_come_to_stays_skipped(
 # ---- disabled ----
 
 
-async def test_410_disables_and_resuming_goes_on_where_it_stopped(
+async def test_410_disables_and_resuming_continues_where_it_stopped(
     bench: Bench, receiver: WebReceiver
 ) -> None:
     receiver.answer = lambda _: Answer(410)
@@ -454,7 +454,7 @@ async def test_a_clock_of_the_machine_that_steps_back_holds_up_no_delivery(
     assert (await bench.stands("all"))["state"] == "active"
 
 
-async def test_one_success_begins_the_five_days_anew(bench: Bench, receiver: WebReceiver) -> None:
+async def test_one_success_begins_the_five_days_again(bench: Bench, receiver: WebReceiver) -> None:
     clock, bad = Clock(), new_id()
     receiver.answer = lambda each: Answer(500) if each.aggregate[1] == bad else Answer()
     await bench.put("all", to(receiver, retry_s=[4 * DAY_S] * 4))

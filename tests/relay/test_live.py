@@ -80,7 +80,7 @@ def test_what_was_added_is_there_once_its_chunk_is_closed() -> None:
     assert channel.close(2**40) == []
 
 
-def test_a_channel_that_begins_anew_forgets_what_was_added() -> None:
+def test_a_channel_that_starts_again_forgets_what_was_added() -> None:
     channel = new_channel()
     channel.add(Batch([entry(11)]), place(11))
     channel.begin(place(20))
@@ -93,7 +93,7 @@ def test_a_channel_that_begins_anew_forgets_what_was_added() -> None:
 def test_who_was_slow_as_history_was_lost_is_sent_to_postgres() -> None:
     channel = channel_of(5)
     with Following(channel) as slow:
-        # It was sent up to 20. Postgres comes back as of 12, and 13 and 14 are committed anew.
+        # It was sent up to 20. Postgres comes back as of 12, and 13 and 14 are committed again.
         for start in (place(0), place(12)):
             channel.begin(start)
         slow.doubt()

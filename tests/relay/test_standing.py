@@ -17,7 +17,7 @@ EVENTS = 500
 
 
 async def _behind(bench: Bench) -> None:
-    """So many subscriptions that nobody pulls, each behind by so many events, with no others' between."""
+    """So many subscriptions without consumers, each behind by so many events, with no others' between."""
     for n in range(BEHIND):
         await bench.put(f"behind-{n}", {"type": "pull"}, "now")
     await bench.append([new_id() for _ in range(10)], EVENTS // 10)

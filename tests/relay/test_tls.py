@@ -37,7 +37,7 @@ def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certified:
 
 
 @pytest.mark.parametrize(("name", "arrives"), [("localhost", True), ("elsewhere.example.com", False)])
-async def test_a_webhook_goes_to_whoever_has_the_certificate_of_the_name(
+async def test_a_webhook_goes_to_a_server_with_the_certificate_of_the_name(
     certified: Certified, name: str, arrives: bool
 ) -> None:
     async with web_receiver(tls=certified(name)) as receiver:
@@ -54,7 +54,7 @@ async def test_a_webhook_goes_to_whoever_has_the_certificate_of_the_name(
 
 
 @pytest.mark.parametrize(("name", "arrives"), [("localhost", True), ("elsewhere.example.com", False)])
-async def test_a_stream_is_written_to_whoever_has_the_certificate_of_the_name(
+async def test_a_stream_is_written_to_a_server_with_the_certificate_of_the_name(
     certified: Certified, redis_url: str, name: str, arrives: bool
 ) -> None:
     async with door(urlsplit(redis_url).path, tls=certified(name)) as entry:

@@ -32,7 +32,7 @@ Told = dict[str, Any]
 
 @dataclass
 class Life:
-    """Judges each step of one life: whether the program goes on, and whether it is killed."""
+    """Judges each step of one life: whether the program continues, and whether it is killed."""
 
     kill: Kill | None
     receipts: dict[str, Told] = field(default_factory=dict)

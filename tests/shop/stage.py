@@ -89,7 +89,7 @@ class Stage:
         signature = hmac.new(SECRET.encode(), f"{at}.{body}".encode(), hashlib.sha256).hexdigest()
         headers = {"content-type": "application/json", "stripe-signature": f"t={at},v1={signature}"}
         url = f"/_/webhooks/{self.account.name}/stripe"
-        while True:  # as Stripe does, where nobody answers
+        while True:  # as Stripe does, where it gets no answer
             try:
                 answer = await self.client.post(url, content=body, headers=headers)
             except httpx.TransportError:

@@ -156,7 +156,7 @@ class RedisNodes:
         raise AssertionError(f"nobody serves slot {slot}")
 
     def replicas(self, of: Node) -> list[Node]:
-        """Who could take its place: its partners, whoever leads now."""
+        """Who could take its place: its partners, whichever leads now."""
         group = self._group(self.nodes.index(of))
         return [
             node for node in self.nodes if node is not of and self._group(self.nodes.index(node)) == group

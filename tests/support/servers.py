@@ -31,7 +31,7 @@ MEMORY_BYTES_LEAST = 4 << 30
 
 @dataclass(slots=True)
 class Server:
-    """One server. It is down after `kill` and `stop` until `start`; tests decide, nobody else restarts it."""
+    """One server. It is down after `kill` and `stop` until `start`; only tests restart it."""
 
     keeper: ServiceProcess
     children: Callable[[], list[int]] = list

@@ -127,7 +127,7 @@ async def child_serving(postgres_url: str, redis_url: str, folder: Path, **more:
 async def child_relaying(
     postgres_url: str, redis_url: str, folder: Path, ops_port: int
 ) -> AsyncIterator[Child]:
-    """Likewise `python -m gateway relay`, which is served for operators alone."""
+    """Likewise `python -m gateway relay`, which is served only for operators."""
     settings = {"SLUICE_OPS_PORT": str(ops_port)}
     process = await _child("relay", postgres_url, redis_url, folder, settings)
     async with _ready(Child(process, Served(ops_port, postgres_url), folder / "gateway.log")) as child:

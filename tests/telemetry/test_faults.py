@@ -93,7 +93,7 @@ async def test_a_bulk_request_that_fails_in_the_middle_is_told(
     assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
 
 
-async def test_a_bulk_line_that_fails_is_told_alone_and_stops_its_aggregate_alone(
+async def test_a_bulk_line_that_fails_is_told_by_itself_and_stops_only_its_aggregate(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def judged(spec: Any, line: bytes, *more: Any) -> Any:
@@ -126,7 +126,7 @@ async def test_a_bulk_line_that_fails_is_told_alone_and_stops_its_aggregate_alon
     assert line["exception"].endswith("ValueError")
 
 
-async def test_a_bulk_line_whose_answer_fails_to_be_looked_up_is_told_alone(
+async def test_a_bulk_line_whose_answer_fails_to_be_looked_up_is_told_by_itself(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     key, other = new_id(), new_id()
@@ -138,7 +138,7 @@ async def test_a_bulk_line_whose_answer_fails_to_be_looked_up_is_told_alone(
     assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
 
 
-async def test_a_task_that_nobody_waited_for_is_told_without_what_it_held(
+async def test_a_task_that_was_not_awaited_is_told_without_what_it_held(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def failing(secret: str) -> None:

@@ -66,7 +66,7 @@ async def test_an_append_that_its_spec_would_refuse_by_now_is_counted_as_a_repla
 
 @pytest.fixture
 def unhelped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody commits in a gateway's stead what it takes its time for."""
+    """No other gateway commits for one what it takes its time for."""
     monkeypatch.setattr("gateway.log.append.sweeper.SWEEP_EVERY_S", 3600)
 
 
@@ -214,7 +214,7 @@ async def test_metrics_come_in_the_format_that_is_asked_for(operator: httpx.Asyn
 
 
 @pytest.mark.parametrize("version", ["abc", "\xff", "1.0.x", "1" * 5000])
-async def test_a_format_that_nobody_knows_brings_the_plain_page(
+async def test_a_format_that_is_unknown_brings_the_plain_page(
     operator: httpx.AsyncClient, version: str
 ) -> None:
     for media_type in ("application/openmetrics-text", "text/plain"):
@@ -263,7 +263,7 @@ async def test_an_admin_key_of_sluice_devs_tenant_opens_none_either(
                 assert (await client.get("/_/metrics")).status_code == 404
 
 
-async def test_a_second_gateway_that_cant_have_the_ops_port_goes_on_without(
+async def test_a_second_gateway_that_cant_have_the_ops_port_continues_without(
     client: httpx.AsyncClient,
     operator: httpx.AsyncClient,
     config: Config,

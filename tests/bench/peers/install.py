@@ -4,7 +4,7 @@
 
 ~/.cache/sluice/bench-peers (or SLUICE_BENCH_PEERS) gets a Python environment by requirements.lock, in which
 there is a Node too, and the packages of package-lock.json. Nothing of it is a dependency of Sluice, and no
-script of an npm package is run. Made anew when a lock changes. To change a version: requirements.txt, then
+script of an npm package is run. Made again when a lock changes. To change a version: requirements.txt, then
 `uv pip compile --universal --python-version 3.11 --generate-hashes requirements.txt -o requirements.lock`;
 package.json, then `npm install --package-lock-only`.
 """
