@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from gateway.postgres.errors import PostgresTrouble
-from gateway.telemetry.redact import reason
 
 DUE_S: Final = 0.01
 
@@ -36,5 +35,5 @@ class Repeated:
 
     def failed(self, trouble: PostgresTrouble) -> None:
         if not self._away:
-            self._logger.warning("relay_postgres_unavailable", extra={"reason": reason(trouble)})
+            self._logger.warning("relay_postgres_unavailable", extra={"reason": str(trouble)})
         self._away = True

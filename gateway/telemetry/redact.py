@@ -38,6 +38,7 @@ _ABOUT_CODE: Final = (
 _TRUSTED_MODULES: Final = (
     "gateway.log.",
     "gateway.catalog.",
+    "gateway.postgres.",
     "gateway.app",
     "gateway.serve",
     "asyncpg.",

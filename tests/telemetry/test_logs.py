@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.log.redis.scripts import RedisTrouble
 from gateway.names import tokens
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.log_events import COMMON_FIELDS, LIMIT_WINDOW_S, LINES_MAX, LOG_EVENTS
 from gateway.telemetry.logs import HumanFormatter, JsonFormatter, Limit, counted, write_to
 from gateway.telemetry.redact import TEXT_CHARS_MAX, reason, redact, trace
@@ -155,6 +157,11 @@ def test_a_message_that_may_repeat_a_clients_data_is_withheld(error: Exception) 
     told = trace(raised(error))
     assert SECRET not in told
     assert "test_logs.py" in told and told.endswith(type(error).__name__)
+
+
+def test_what_is_said_of_an_unavailable_server_is_told() -> None:
+    for trouble in (PostgresTrouble("commit: no answer within 5 s"), RedisTrouble("read: no answer")):
+        assert reason(trouble) == f"{type(trouble).__name__}: {trouble}"
 
 
 async def test_postgres_details_that_repeat_a_row_are_withheld(postgres_url: str) -> None:
