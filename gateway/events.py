@@ -192,6 +192,8 @@ def salts_of(packed_events: Sequence[bytes]) -> bytes:
     """The salts of an append's events, one after another; empty where they have none."""
     if not _is_salted(packed_events[0]):
         return b""
+    if len(packed_events) == 1:  # as nearly always
+        return packed_events[0][-SALT_BYTES:]
     return b"".join([packed[-SALT_BYTES:] for packed in packed_events])
 
 
@@ -425,22 +427,21 @@ def make_append(
     else:
         packed = tuple([salted(_encode(event), _fresh_salt()) for event in events])
     return Append(
-        stream=stream,
-        events=events,
-        packed=packed,
-        digests=row_digests(stream, append_id, packed, spread),
-        header=pack_header(
-            Header(stream, append_id, chosen, retry.request_digest, tags, spread, claims, form)
-        ),
-        identities=(minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
-        retry=retry,
-        expected=expected,
-        size_bytes=sum(map(len, packed)),
-        tags=tags,
-        spread=spread,
-        others=others,
-        claims=claims,
-        claim_paths=claim_paths,
+        # In the order of the fields: as many names cost as much as both digests.
+        stream,
+        events,
+        packed,
+        row_digests(stream, append_id, packed, spread),
+        pack_header(Header(stream, append_id, chosen, retry.request_digest, tags, spread, claims, form)),
+        (minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
+        retry,
+        expected,
+        sum(map(len, packed)),
+        tags,
+        spread,
+        others,
+        claims,
+        claim_paths,
         condition=condition,
         implied=implied,
         fresh=fresh,
@@ -564,7 +565,7 @@ def appended_of(
     did not name it each, it is as if there were no other."""
     if implied:
         ids, places = ids[:-implied], places[:-implied]
-    if form != OF_SEVERAL and all(stream == places[0][0] for stream, _ in places):
+    if places and form != OF_SEVERAL and all(stream == places[0][0] for stream, _ in places):
         places = ()
     return Appended(key, first_version, ids, replayed, last, places, implied, form)
 

@@ -338,6 +338,7 @@ def test_the_packed_form_and_the_digest_with_a_salt() -> None:
     assert row_digests(STREAM, FIRST, (packed,)).hex() == SALTED_ROW
     assert salted(pack_event(EVENT), b"").hex() == PACKED
     assert (salts_of((packed, packed)), salts_of((pack_event(EVENT),))) == (SALT * 2, b"")
+    assert salts_of((packed,)) == SALT
 
 
 @given(EVENTS, st.integers(1, 300), st.binary(min_size=16, max_size=16))

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 ROOT: Final = Path(gateway.__file__).parent.parent
 OURS: Final = (f"{ROOT}/gateway/", f"{ROOT}/spec/")
 
-STEPS: Final = {"StrictProtocol.data_received", "Sequencer.run", "Committer.run", "FastAppends._settled"}
+STEPS: Final = {
+    "StrictProtocol.data_received",
+    "Sequencer.run",
+    "Committer.run",
+    "FastAppends._answer_settled",
+}
 """Of the request: its bytes, the two queues it waits in, its outcome. All else is of other tasks."""
 
 STEPS_MAX: Final = 25

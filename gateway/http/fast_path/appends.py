@@ -1,9 +1,9 @@
 """Appends that need no second look, webhooks among them: from the parser to the log and back without a task.
 
 Nine of ten requests of a busy gateway are single appends with a known key, a whole body and nothing wrong.
-Judging such a one is synchronous, and what it waits for is one future, so ASGI's machinery (a task, messages
-both ways, a dozen coroutines) is a cost beside the checks (docs/decisions/0017). What is not of this kind is
-left untouched for the application: it judges again and finds the words.
+Judging such a one is synchronous, and it waits for one outcome, so ASGI's machinery (a task, messages both
+ways, a dozen coroutines) is a cost beside the checks (docs/decisions/0017), and so is a future. What is not
+of this kind is left untouched for the application: it judges again and finds the words.
 
 Owns: what counts as ordinary. Must not know: how an append is judged or answered (admit, appends, outcomes).
 """
@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from functools import partial
+from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
 from gateway.admit.path import split
@@ -25,7 +27,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Append, Appended, Outcome, OutcomeUnknown
+from gateway.events import Append, Appended, Outcome
 from gateway.http import response
 from gateway.http.api.appends import correlation, lines_of, mint
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
@@ -42,6 +44,27 @@ logger = logging.getLogger("sluice.edge")
 
 ADDRESSES_MAX: Final = 10_000
 """Paths of which it is remembered where they lead, some 600 bytes each: more than are busy at a time."""
+
+
+class Call(msgspec.Struct, gc=False, eq=False):
+    """A request whose append was handed over; the log tells it the outcome. `settled` takes it once it has
+    one. `over`: it was answered without."""
+
+    principal: Principal
+    append: Append
+    minimal: bool
+    correlation_id: str
+    reply: Reply
+    settled: Callable[[Call], None]
+    outcome: Outcome | None = None
+    over: bool = False
+
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def set_result(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.settled(self)
 
 
 class FastAppends:
@@ -67,6 +90,8 @@ class FastAppends:
         self._event_bytes_max = config.event_bytes_max
         self._schema_work_max = config.schema_work_max
         self._addresses: dict[bytes, tuple[Spec, Address]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._settled: list[Call] = []  # to be answered in the next turn of the event loop
         self._telling: set[asyncio.Task[None]] = set()
 
     def take(self, raw_path: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
@@ -85,16 +110,17 @@ class FastAppends:
         if place is None or isinstance(asked, Refusal) or asked.wait or not is_light(place, body):
             return False
         correlation_id, correlation_bytes = correlation(asked)
+        tenant = principal.tenant.id.bytes
         minting = EventContext(
-            principal.tenant.id.bytes,
+            tenant,
             deployed.revision,
             time.time_ns() // 1_000_000,
             correlation_bytes,
             mint,
             self._event_bytes_max,
             self._schema_work_max,
-            self._log.rewound(principal.tenant.id.bytes),
-            self._log.storage.refusal(principal.tenant.id.bytes),
+            self._log.rewound(tenant),
+            self._log.storage.refusal(tenant),
             deployed.salt,
         )
         append = compose(deployed.spec, place, asked, body, minting)
@@ -102,12 +128,12 @@ class FastAppends:
             return False
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
-        told = partial(self._settled, principal, append, asked.minimal, correlation_id, reply)
+        call = Call(principal, append, asked.minimal, correlation_id, reply, self._settle)
+        writer = self._ruled if deployed.spec.ruled or deployed.spec.implies else self._log
         try:
-            writer = self._ruled if deployed.spec.ruled or deployed.spec.implies else self._log
-            writer.append(append).add_done_callback(told)
+            writer.append_each(tenant, ((append, call),))
         except Exception:  # the append may be queued: judged once more, it could be committed twice
-            self._fail(principal, append, correlation_id, reply)
+            self._fail(call)
         return True
 
     def _address(self, spec: Spec, raw_path: bytes) -> Address | None:
@@ -129,57 +155,57 @@ class FastAppends:
         self._addresses[raw_path] = spec, place
         return place
 
-    def _settled(
-        self,
-        principal: Principal,
-        append: Append,
-        minimal: bool,
-        correlation_id: str,
-        reply: Reply,
-        settled: asyncio.Future[Outcome],
-    ) -> None:
-        outcome = OutcomeUnknown(append.append_id) if settled.cancelled() else settled.result()
-        if type(outcome) is Appended:
+    def _settle(self, call: Call) -> None:
+        """Those who are told in one turn of the event loop are answered together in the next: a callback of
+        its own for each costs more than the header of its answer."""
+        if not self._settled:
+            self._loop.call_soon(self._answer_settled)
+        self._settled.append(call)
+
+    def _answer_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        for call in settled:
+            if call.over:
+                continue
             try:
-                answer = appended(outcome, batch=False)
+                self._answer(call)
             except Exception:
-                self._fail(principal, append, correlation_id, reply)
-                return
-            self._reply(principal, append, correlation_id, reply, answer)
+                self._fail(call)
+
+    def _answer(self, call: Call) -> None:
+        outcome = call.outcome
+        if type(outcome) is Appended:
+            self._reply(call, appended(outcome, batch=False))
         else:  # the words may have to be read first: what a conflict's caller missed
-            task = asyncio.create_task(self._tell(principal, append, outcome, minimal, correlation_id, reply))
+            task = asyncio.create_task(self._tell(call))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
-    async def _tell(
-        self,
-        principal: Principal,
-        append: Append,
-        outcome: Outcome,
-        minimal: bool,
-        correlation_id: str,
-        reply: Reply,
-    ) -> None:
+    async def _tell(self, call: Call) -> None:
+        assert call.outcome is not None
         try:
-            answer = await self._outcomes.of_append(append, outcome, minimal=minimal)
+            answer = await self._outcomes.of_append(call.append, call.outcome, minimal=call.minimal)
         except Exception:
-            logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
+            told = {"method": "POST", "correlation_id": call.correlation_id}
+            logger.exception("request_failed", extra=told)
             answer = refused(unforeseen("POST"), 1)
-        self._reply(principal, append, correlation_id, reply, answer)
+        self._reply(call, answer)
 
-    def _fail(self, principal: Principal, append: Append, correlation_id: str, reply: Reply) -> None:
-        """Answers after a bug (within an `except`): the outcome of the append is unknown."""
-        logger.exception("fast_path_failed", extra={"method": "POST", "correlation_id": correlation_id})
-        self._reply(principal, append, correlation_id, reply, refused(unforeseen("POST"), 1))
+    def _fail(self, call: Call) -> None:
+        """Answers after a bug (within an `except`), unless that was done: the outcome of the append is
+        unknown."""
+        logger.exception("fast_path_failed", extra={"method": "POST", "correlation_id": call.correlation_id})
+        if not call.over:
+            self._reply(call, refused(unforeseen("POST"), 1))
 
-    def _reply(
-        self, principal: Principal, append: Append, correlation_id: str, reply: Reply, answer: Answer
-    ) -> None:
-        self._callers.end(principal)
+    def _reply(self, call: Call, answer: Answer) -> None:
+        call.over = True
+        self._callers.end(call.principal)
         self._responses["POST", answer.status] += 1
-        rewound = self._log.rewound(append.stream.tenant)
-        lines = lines_of(answer, correlation_id, append.stream.aggregate_type, rewound, minting=False)
-        reply(answer.status, response.head_with(answer.body, lines), answer.body)
+        stream = call.append.stream
+        rewound = self._log.rewound(stream.tenant)
+        lines = lines_of(answer, call.correlation_id, stream.aggregate_type, rewound, minting=False)
+        call.reply(answer.status, response.head_with(answer.body, lines), answer.body)
 
 
 def may_append(principal: Principal, headers: dict[bytes, bytes], body: bytes, most: int) -> bool:
