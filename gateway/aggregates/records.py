@@ -20,7 +20,7 @@ import msgspec
 from gateway.aggregates.record_before import LastRecord, MappedTo, record_before
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed
+from gateway.catalog.model import Deployed, tenant_of
 from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -100,7 +100,7 @@ class Records:
 
     def _work(self, append: Append) -> Coroutine[None, None, Outcome] | None:
         """What appends it where events of it are records, or make a project."""
-        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if deployed is None:
             return None
         types = deployed.spec.aggregate_types
@@ -200,7 +200,7 @@ class Records:
 
     async def _refused(self, append: Append) -> Refusal | None:
         """Raises PostgresTrouble."""
-        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if self._create is None or deployed is None or not creates_project(deployed.spec, append):
             return None
         return await self._create(deployed.spec, append)

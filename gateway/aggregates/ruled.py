@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -22,7 +21,7 @@ from gateway.aggregates.folder import Folder, Handlers, Rules
 from gateway.aggregates.lane import Asked, Lane
 from gateway.aggregates.several import DeployedOf, RuledSeveral
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed
+from gateway.catalog.model import Deployed, tenant_of
 from gateway.events import (
     ANOTHER_HISTORY,
     Append,
@@ -82,7 +81,6 @@ class Ruled:
         self.several = RuledSeveral(log, deployed_of, folder, aside, metrics, deadline_s, event_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
-        self._tenants: dict[bytes, UUID] = {}
         self._settled: list[Asked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -130,10 +128,7 @@ class Ruled:
 
     def _judging(self, tenant: bytes) -> Deployed | None:
         """The tenant's spec, where any of its events has rules or implies others."""
-        known = self._tenants.get(tenant)
-        if known is None:
-            known = self._tenants[tenant] = UUID(bytes=tenant)
-        deployed = self._deployed_of(known)
+        deployed = self._deployed_of(tenant_of(tenant))
         return deployed if deployed is not None and (deployed.spec.ruled or deployed.spec.implies) else None
 
     def _take_several(self, append: Append, waiter: Waiter) -> None:

@@ -19,7 +19,7 @@ from gateway.aggregates.folder import Folder
 from gateway.aggregates.implied import Judged, Judging, RecordWanted
 from gateway.aggregates.record_before import record_before
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed
+from gateway.catalog.model import Deployed, tenant_of
 from gateway.events import (
     ANOTHER_HISTORY,
     Append,
@@ -75,7 +75,7 @@ class RuledSeveral:
 
     async def append(self, append: Append) -> Outcome:
         """The outcome, soon after the append's deadline at the latest."""
-        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if deployed is None or not is_judged(append, deployed):
             return await self._log.append(append)  # which needs no turn: the log takes many at once
         until = asyncio.get_running_loop().time() + self._deadline_s
@@ -98,7 +98,7 @@ class RuledSeveral:
 
     async def _once(self, append: Append, within: asyncio.Timeout) -> Outcome | Stream:
         """The outcome; or the stream in which another append was faster."""
-        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if deployed is None or not is_judged(append, deployed):
             within.reschedule(None)
             return await self._log.append(append)
