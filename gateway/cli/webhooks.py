@@ -300,7 +300,7 @@ async def _replayed(
         document = await _document_of(pool, owner)
         deployed: dict[UUID, Deployed] = {}
         async with alone(config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed) as intake:
-            replayer = Replayer(intake, pool, owner, deployed_of(*document))
+            replayer = Replayer(intake.appends, pool, owner, deployed_of(*document))
             deployed[owner.id] = replayer.deployed
             done = []
             with watched("replaying") as progress:

@@ -17,7 +17,8 @@ from gateway.aside import Aside
 from gateway.catalog.model import CatalogError, Deployed
 from gateway.catalog.source_ids import mapped_by
 from gateway.config import Config
-from gateway.inbound.intake import Intake, KeyOf
+from gateway.inbound.appending import KeyOf
+from gateway.inbound.intake import Intake
 from gateway.inbound.recorder import Recorder
 from gateway.inbound.verify.amazon import Amazon
 from gateway.log.limits import limits_of

@@ -1,7 +1,8 @@
 """A webhook's way: handshake, signature, deliveries, appends, and what its sender is told.
 
-Owns the order of work. Whether a delivery came before is the log's to say, by the identity that its append
-claims: one atomic step, and no second store to race with. Must not know Starlette.
+Owns the order of work; a delivery becomes an event in appending.py. Whether it came before is the log's to
+say, by the identity that its append claims: one atomic step, and no second store to race with. Must not know
+Starlette.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,21 +18,18 @@ import asyncpg
 import msgspec
 from uuid_utils import uuid7
 
-from gateway.admit.append import EventContext
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.events import (
     Append,
-    Appended,
-    Mismatch,
     Outcome,
     OutcomeUnknown,
 )
-from gateway.inbound import normalize, store
+from gateway.inbound import normalize
+from gateway.inbound.appending import DeliveryAppends, KeyOf
 from gateway.inbound.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
-from gateway.inbound.foreign import led
 from gateway.inbound.handshakes import Answered, Confirming, handshake
-from gateway.inbound.normalize import Foreign, Named, Quarantine
+from gateway.inbound.normalize import Quarantine
 from gateway.inbound.receipts import Item, Place, Receipt, batch_row, item_of, row_of, rows_of
 from gateway.inbound.recorder import Recorder
 from gateway.inbound.request import Request
@@ -41,7 +39,6 @@ from gateway.inbound.results import (
     NO_CERTIFICATE,
     NO_POSTGRES,
     OTHER_BYTES,
-    STORAGE_FULL,
     TOO_SLOW,
     Accepted,
     Deferred,
@@ -49,25 +46,19 @@ from gateway.inbound.results import (
     Told,
     judged,
 )
-from gateway.inbound.store import Stored
 from gateway.inbound.verdicts import Rejected, Uncertified, Verified
 from gateway.inbound.verify.amazon import Amazon
 from gateway.inbound.verify.signature import verify
 from gateway.log.log import Log
-from gateway.names.aliases import Alias
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tallies import WebhookCounts
-from spec.errors import shown
 from spec.violations import WEIGHT_MIN, is_light
 from spec.webhooks.sources import Source
 
 logger = logging.getLogger("sluice.intake")
 
 Tell = Callable[[Accepted | Deferred], None]
-KeyOf = Callable[[bytes, Alias, str], Awaitable[str | None]]
-"""(tenant, alias, aggregate type) to the key of the aggregate that has this alias; None where none has it.
-Raises PostgresTrouble."""
 
 _UNVERIFIED = b" unverified"
 
@@ -95,9 +86,8 @@ class Intake:
         answer_s: float,
         schema_work_max: int,
     ) -> None:
-        self._log, self._records = log, records
-        self._key_of, self._pool, self._recorder = key_of, pool, recorder
-        self._aside, self._schema_work_max = aside, schema_work_max
+        self.appends = DeliveryAppends(log, records, key_of, pool, aside, schema_work_max)
+        self._log, self._records, self._recorder, self._aside = log, records, recorder, aside
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
         self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
@@ -165,7 +155,7 @@ class Intake:
         if source.target.selects and normalize.ignored(place.plan, found, headers)[0]:
             return False
         key = normalize.place(place.plan, delivery, headers)
-        append = self._composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
+        append = self.appends.compose(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
         if not isinstance(append, Append) or self._log.storage.refusal(place.tenant_id) is not None:
             return False
         counts = self._metrics.webhooks(place.tenant.name, source.name)
@@ -295,7 +285,7 @@ class Intake:
             selecting = partial(normalize.ignored, place.plan, found, headers)
             ignored = selecting() if light else await self._aside.run(place.tenant_id, selecting)
             found = tuple([each for each, left_out in zip(found, ignored, strict=True) if not left_out])
-        outcomes = await self._append_all(receipt.place, found, headers)
+        outcomes = await self.appends.append_all(receipt.place, found, headers)
         items = []
         for delivery, outcome in zip(found, outcomes, strict=True):
             if isinstance(outcome, Deferred):
@@ -329,105 +319,6 @@ class Intake:
         for row in rows_of(receipt, [each for each in items if each.held is None]):
             self._recorder.keep(row)
 
-    async def _append_all(
-        self, place: Place, found: Sequence[Delivery], headers: dict[str, str]
-    ) -> list[Appended | Quarantine | Deferred]:
-        """All are handed to the log in their order before the first is awaited."""
-        appends = await self._normalized(place, found, headers)
-        if self._log.storage.refusal(place.tenant_id) is not None:
-            return [await self._if_committed(place, each) for each in found]
-        waiting = [each if isinstance(each, Quarantine) else self._records.append(each) for each in appends]
-        outcomes: list[Appended | Quarantine | Deferred] = []
-        for delivery, settling in zip(found, waiting, strict=True):
-            if isinstance(settling, Quarantine):
-                outcomes.append(await self._unless_committed(place, delivery, settling))
-            else:
-                outcomes.append(judged(await asyncio.shield(settling)))
-        return outcomes
-
-    async def _normalized(
-        self, place: Place, found: Sequence[Delivery], headers: dict[str, str], claimed: str | None = None
-    ) -> list[Append | Quarantine]:
-        """The appends that deliveries become by the spec of today. Raises
-        PostgresTrouble."""
-        now_ms = time.time_ns() // 1_000_000
-        places = [normalize.place(place.plan, delivery, headers) for delivery in found]
-        foreign = await led(self._pool, place.tenant, {each for each in places if isinstance(each, Foreign)})
-        named = await self._named(place.tenant_id, {each for each in places if isinstance(each, Named)})
-        newest = foreign.newest
-
-        def composed() -> list[Append | Quarantine]:
-            appends: list[Append | Quarantine] = []
-            for delivery, where in zip(found, places, strict=True):
-                if isinstance(where, Named):
-                    where = named[where]
-                key = foreign.keys[where] if isinstance(where, Foreign) else where
-                if isinstance(key, Quarantine):
-                    appends.append(key)
-                    continue
-                if not isinstance(where, Foreign):
-                    appends.append(self._composed(place, delivery, headers, key, now_ms, claimed))
-                    continue
-                record = normalize.Record(where.source_id, newest.get(where), where.scope)
-                append = self._composed(place, delivery, headers, key, now_ms, claimed, record)
-                if isinstance(append, Append) and place.plan.records:
-                    append = msgspec.structs.replace(append, source=where.names)
-                appends.append(append)
-                if isinstance(append, Append):  # the next of its source id follows it
-                    newest[where] = append.events[0].extra or b""
-            return appends
-
-        if normalize.are_light(place.plan, [delivery.raw for delivery in found]):
-            return composed()
-        return await self._aside.run(place.tenant_id, composed)
-
-    async def _named(self, tenant: bytes, wanted: Iterable[Named]) -> dict[Named, str | Quarantine]:
-        """The keys that aliases name, each asked for once. Raises PostgresTrouble."""
-        keys: dict[Named, str | Quarantine] = {}
-        for each in wanted:
-            key = await self._key_of(tenant, each.alias, each.aggregate_type)
-            why = f"There is no {each.aggregate_type} with the alias {shown(each.alias.text)}."
-            keys[each] = Quarantine("unknown_alias", why) if key is None else key
-        return keys
-
-    def _composed(
-        self,
-        place: Place,
-        delivery: Delivery,
-        headers: dict[str, str],
-        key: str,
-        now_ms: int,
-        claimed: str | None = None,
-        record: normalize.Record | None = None,
-    ) -> Append | Quarantine:
-        tenant, revision = place.tenant_id, place.deployed.revision
-        minting = EventContext(
-            tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max, salt=place.deployed.salt
-        )
-        return normalize.compose(place.plan, delivery, headers, key, minting, claimed, record)
-
-    async def _if_committed(self, place: Place, delivery: Delivery) -> Appended | Quarantine | Deferred:
-        """What came before is told as it was; nothing new is stored."""
-        settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
-        match settled:
-            case Appended():
-                return settled
-            case Mismatch():
-                return OTHER_BYTES
-        return STORAGE_FULL
-
-    async def _unless_committed(
-        self, place: Place, delivery: Delivery, held: Quarantine
-    ) -> Appended | Quarantine:
-        """A delivery that an earlier spec made an event of is that event, whatever today's says."""
-        settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
-        match settled:
-            case Appended():
-                return settled
-            case Mismatch():
-                return OTHER_BYTES
-        return held
-
     # -- what is kept
 
     async def _quarantine(self, receipt: Receipt, held: Sequence[Item]) -> None:
@@ -442,59 +333,9 @@ class Intake:
                 why = None if each.held is None else each.held.code
                 logger.warning("webhook_quarantined", extra={**told, "reason": why})
 
-    # -- once more
-
-    async def replay(
-        self, place: Place, stored: Stored, *, again: bool = False
-    ) -> Told | Quarantine | Deferred:
-        """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
-        `again` asks for another one. Raises PostgresTrouble, Busy."""
-        if stored.verdict == "batch":
-            return Quarantine("batch", "This is the request of a batch: replay its deliveries.")
-        if stored.request is None:
-            return Quarantine("not_found", "The request is no longer stored.")
-        reading = partial(deliveries, place.source, stored.request)
-        light = normalize.are_light(place.plan, (stored.request.body,))
-        found = reading() if light else await self._aside.run(place.tenant_id, reading)
-        if isinstance(found, Unreadable):
-            return Quarantine(found.code, found.error)
-        if stored.item >= len(found):
-            return Quarantine(
-                "not_found",
-                f"By this spec the request has {len(found)} items; this was number {stored.item}.",
-            )
-        delivery = found[stored.item]
-        claimed = f"{delivery.id}#{uuid7()}" if again else None
-        headers = stored.request.shown(place.source.headers)
-        if place.source.target.selects and normalize.ignored(place.plan, [delivery], headers)[0]:
-            if stored.verdict == "quarantined":
-                await store.discard(self._pool, place.tenant_id, [stored.id])
-            return IGNORED
-        (append,) = await self._normalized(place, [delivery], headers, claimed)
-        outcome: Appended | Quarantine | Deferred
-        if self._log.storage.refusal(place.tenant_id) is not None:
-            outcome = STORAGE_FULL if again else await self._if_committed(place, delivery)
-        elif isinstance(append, Quarantine):
-            outcome = await self._unless_committed(place, delivery, append)
-        else:
-            outcome = judged(await asyncio.shield(self._records.append(append)))
-        if isinstance(outcome, Deferred):
-            return outcome
-        tenant = place.tenant_id
-        if isinstance(outcome, Quarantine):
-            why = (outcome.code, outcome.error)
-            await store.settle(self._pool, tenant, stored.id, stored.verdict, why, None)
-            return outcome
-        await store.settle(self._pool, tenant, stored.id, "replayed", None, outcome.event_ids[0])
-        return Told(outcome.event_ids[0], outcome.replayed)
-
 
 def _named(place: Place) -> str:
     return f"{place.tenant.id}/{place.source.name}"
-
-
-def _mint() -> bytes:
-    return uuid7().bytes
 
 
 def _count(counts: WebhookCounts, result: Accepted | Deferred, begun: float) -> None:

@@ -1,6 +1,6 @@
 """Stored deliveries once more, by the spec of today: for the command and for the API.
 
-Owns what is said of each. How a delivery becomes an event is the intake's.
+Owns what is said of each. How a delivery becomes an event is appending.py's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncpg
 
 from gateway.catalog.model import Deployed, Tenant
 from gateway.inbound import store
-from gateway.inbound.intake import Intake
+from gateway.inbound.appending import DeliveryAppends
 from gateway.inbound.receipts import place_of
 from gateway.inbound.results import Deferred, Told
 from gateway.inbound.store import Stored
@@ -21,8 +21,10 @@ from gateway.inbound.store import Stored
 class Replayer:
     """Of one tenant, by its deployed spec. No secret is needed: what is stored is verified."""
 
-    def __init__(self, intake: Intake, pool: asyncpg.Pool, tenant: Tenant, deployed: Deployed) -> None:
-        self._intake = intake
+    def __init__(
+        self, appends: DeliveryAppends, pool: asyncpg.Pool, tenant: Tenant, deployed: Deployed
+    ) -> None:
+        self._appends = appends
         self._pool = pool
         self._tenant = tenant
         self.deployed = deployed
@@ -40,7 +42,7 @@ class Replayer:
                 why = "This gateway can't read the source, or a secret of it."
             return without_event(delivery, "unknown_source", why, stored)
         place = place_of(self._tenant, self.deployed, source)
-        outcome = await self._intake.replay(place, stored, again=again)
+        outcome = await self._appends.replay(place, stored, again=again)
         if isinstance(outcome, Deferred):
             reason = "outcome_unknown" if outcome.unknown else "not_committed"
             return without_event(delivery, reason, outcome.why, stored)

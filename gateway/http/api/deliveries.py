@@ -115,7 +115,7 @@ class Deliveries:
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
             raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one to /_/spec."))
-        replayer = Replayer(self._intake, self._pool, principal.tenant, deployed)
+        replayer = Replayer(self._intake.appends, self._pool, principal.tenant, deployed)
         until = time.monotonic() + self._config.append_deadline_s
         done = [await self._replayed(replayer, each, until) for each in ids]
         return json_response(200, encode({"ok": True, "replayed": done}))
