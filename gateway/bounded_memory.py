@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.aggregates import ruled
 from gateway.aggregates.folder import KEPT_BYTES_MAX
+from gateway.aggregates.recent import RECENT_BYTES_MAX
 from gateway.aliases.resolver import KEPT_MAX
 from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
 from gateway.config import KIB, Config
@@ -57,6 +58,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         Part("what live tails take over", PENDING_BYTES_MAX * partitions, "partitions"),
         Part("messages to live followers", KEPT_BYTES),
         Part("states that are kept", KEPT_BYTES_MAX),
+        Part("events that states are kept of", RECENT_BYTES_MAX),
         Part("states and appends that rules judge", ruled.STATES_BYTES_MAX + ruled.WAITING_BYTES_MAX),
         Part("rows and states of lists and projections", CACHE_BYTES),
         Part("first pages that are kept", FIRST_PAGES_BYTES_MAX),

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.aggregates.prefix_cache import PrefixCache
+from gateway.aggregates.recent import History, RecentEvents
 from gateway.aside import Aside
 from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
@@ -114,9 +115,13 @@ class Folder:
         self.bytes_max = bytes_max
         self.due: Callable[[Stream], None] = lambda _: None
         self.kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
+        self.recent = RecentEvents(self._history, time.monotonic)
 
     def place(self, stream: Stream, deployed: Deployed) -> Place:
         return stream, deployed.revision, self._log.rewinds(stream.tenant)
+
+    def _history(self, stream: Stream) -> History:
+        return self._log.rewinds(stream.tenant), self._log.rewound(stream.tenant)
 
     async def committed(self, stream: Stream, deployed: Deployed, base: Folded = EMPTY) -> Folded:
         """The state at a moment after the call, read on from `base`, which is one of this place, or from a
@@ -169,11 +174,13 @@ class Folder:
         return found
 
     async def keep_up(self, stream: Stream, deployed: Deployed) -> None:
-        """Keeps the newest state at a multiple of the store's step, and on a long way to it others. Raises
-        PostgresTrouble and Busy."""
+        """Keeps the newest state at a multiple of the store's step, and on a long way to it others: folded
+        from what this gateway committed, where that is here, else from what it reads. Raises PostgresTrouble
+        and Busy."""
         store = self._store
         assert store is not None
         rewound, place = self._log.rewound(stream.tenant), self.place(stream, deployed)
+        history = place[2], rewound
         target = await self._log.length(stream) // store.step * store.step
         folded, handlers = self.kept.get(place), Handlers(deployed, stream.aggregate_type)
         if not 0 < folded.length <= target:
@@ -181,7 +188,10 @@ class Folder:
         while folded.length < target:
             begun = time.monotonic()
             first, most = folded.length, store.step - folded.length % store.step
-            events = (await self._log.page(Range(stream, first + 1, limit=most, known=first))).events
+            events = self.recent.take(stream, first + 1, most, history)
+            if not events:
+                page = await self._log.page(Range(stream, first + 1, limit=most, known=first))
+                events = page.events
             while folded.length < first + len(events):
                 folded = await self.piece(place, folded, events[folded.length - first :], handlers)
             if self.place(stream, deployed) != place or not events:

@@ -17,7 +17,7 @@ from gateway.aggregates.folder import Folder
 from gateway.aggregates.kept import KEEP_EVERY, KeptStates
 from gateway.aside import Busy
 from gateway.catalog.model import Deployed
-from gateway.events import Stream
+from gateway.events import Event, Stream
 from gateway.log.entries import SequencedAppend
 from gateway.log.log import Log
 from gateway.postgres.errors import PostgresTrouble
@@ -45,6 +45,7 @@ class Keeper:
         self._folder = folder
         self._kept = kept
         self._serving = serving
+        self._recent = folder.recent
         self._due: dict[Stream, None] = {}
         self._work = asyncio.Event()
         self._known: Mapping[UUID, Deployed] = {}
@@ -72,13 +73,23 @@ class Keeper:
     def _committed(self, placed: Sequence[SequencedAppend]) -> None:
         for each in placed:
             if each.spread is None:
+                self._recent.add(each.stream, each.first_version, each.events)
                 before = each.first_version - 1
-                if (before + len(each.events)) // KEEP_EVERY != before // KEEP_EVERY:
-                    self.due(each.stream)
+                last = (before + len(each.events)) // KEEP_EVERY * KEEP_EVERY
+                if last > before:
+                    self._due_at(each.stream, last, each.events[last - before :])
             else:
-                for stream, version in each.places():
+                for (stream, version), event in zip(each.places(), each.events, strict=True):
+                    self._recent.add(stream, version, (event,))
                     if version % KEEP_EVERY == 0:
-                        self.due(stream)
+                        self._due_at(stream, version, ())
+
+    def _due_at(self, stream: Stream, version: int, after: Sequence[Event]) -> None:
+        """Its state at the version is kept soon, and the next one from what is committed meanwhile: from
+        `after` on, which follow the version."""
+        if self._recent.begin(stream, version + 1):
+            self._recent.add(stream, version + 1, after)
+        self.due(stream)
 
     def _deployed(self, stream: Stream) -> Deployed | None:
         """None where no state of it can be read."""

@@ -15,8 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.aggregates.kept import KEEP_EVERY, STATES_MAX, STREAM_BYTES_MAX, handlers_digest, stride_of
+from gateway.aggregates.recent import AGE_S, RecentEvents
 from gateway.cli.spec_status import _status
 from gateway.config import Config
+from gateway.events import Event, Page, Stream
+from gateway.log.log import Log
+from gateway.log.read.ranges import Range
 from gateway.operations.kept_states import check_kept_states
 from gateway.operations.place import open_place
 from gateway.operations.report import Report
@@ -47,9 +51,9 @@ async def fresh(config: Config, account: Account) -> AsyncIterator[tuple[Served,
         yield served, client
 
 
-async def count(client: httpx.AsyncClient, key: str, events: int) -> None:
+async def count(client: httpx.AsyncClient, key: str, events: int, *, by: int = 1) -> None:
     for begin in range(0, events, 500):
-        body = batch(*[("was_counted", {"by": 1})] * min(500, events - begin))
+        body = batch(*[("was_counted", {"by": by})] * min(500, events - begin))
         response = await client.post(f"/counter/{key}", json=body)
         assert response.status_code == 201, response.text
 
@@ -102,6 +106,104 @@ async def test_a_long_stream_is_read_from_its_kept_state(
         assert await state(client, key, "?at_length=1100") == (1_100, 1_100)
         assert await state(client, key, "?at_length=300") == (900, 300)
         assert await state(client, key, "?synchronous=true") == (3_700, 1_700)
+
+
+async def test_the_next_state_is_kept_of_what_was_committed_and_nothing_is_read_back(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    read: list[int] = []
+    page = Log.page
+
+    async def noted(log: Log, wanted: Range, **more: Any) -> Page:
+        if wanted.stream.key == key and wanted.limit:
+            read.append(wanted.first)
+        return await page(log, wanted, **more)
+
+    monkeypatch.setattr(Log, "page", noted)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, KEEP_EVERY + 7)
+        await kept(versions, KEEP_EVERY)
+        await count(client, key, KEEP_EVERY)
+        await kept(versions, 2 * KEEP_EVERY)
+        assert read == [1]
+        assert await state(client, key, f"?at_length={2 * KEEP_EVERY}") == (2 * KEEP_EVERY, 2 * KEEP_EVERY)
+
+
+async def test_what_another_gateway_commits_between_is_in_the_state_that_is_kept(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client), fresh(own_config, account) as (_, other):
+        await count(client, key, KEEP_EVERY + 100)
+        await kept(versions, KEEP_EVERY)
+        await count(other, key, 100, by=5)
+        await count(client, key, KEEP_EVERY)
+        await kept(versions, 2 * KEEP_EVERY)
+        await count(client, key, KEEP_EVERY)
+        await kept(versions, 3 * KEEP_EVERY)
+    async with fresh(own_config, account) as (_, client):
+        for length in (2 * KEEP_EVERY, 3 * KEEP_EVERY):
+            assert await state(client, key, f"?at_length={length}") == (length + 400, length)
+
+
+class Recent(RecentEvents):
+    """With a clock and a history to be set."""
+
+    def __init__(self, bytes_max: int = 10**6) -> None:
+        self.now, self.history = 0.0, (0, 0)
+        super().__init__(lambda stream: self.history, lambda: self.now, bytes_max)
+
+    def versions(self, first: int, count: int) -> list[int]:
+        return [each.version for each in self.take(A, first, count, self.history)]
+
+
+A, B = (Stream(bytes(16), "counter", name) for name in "ab")
+EVENT = Event(bytes(16), "was_counted", "", "", None, None, bytes(16), None, 1, 0, None, b"{}")
+
+
+def test_events_are_taken_once_and_those_behind_them_stay() -> None:
+    recent = Recent()
+    assert recent.begin(A, 501)
+    assert not recent.begin(A, 600)
+    recent.add(A, 501, [EVENT] * 300)
+    recent.add(B, 1, [EVENT])
+    assert recent.versions(400, 200) == []
+    assert recent.versions(501, 301) == []
+    assert recent.versions(601, 100) == list(range(601, 701))
+    assert recent.versions(501, 100) == []
+    recent.add(A, 801, [EVENT])
+    assert recent.versions(701, 101) == list(range(701, 802))
+    assert recent.size_bytes == 0
+
+
+@pytest.mark.parametrize("lost", ["a gap", "another history", "a minute", "room"])
+def test_events_that_do_not_follow_each_other_in_one_history_are_dropped(lost: str) -> None:
+    recent = Recent(100_000)
+    recent.begin(A, 1)
+    recent.add(A, 1, [EVENT] * 10)
+    if lost == "a gap":
+        recent.add(A, 12, [EVENT])
+    elif lost == "another history":
+        recent.history = (1, 0)
+    elif lost == "a minute":
+        recent.now = AGE_S + 1
+    else:
+        recent.add(A, 11, [EVENT] * 1_000)
+    assert recent.versions(1, 10) == []
+    assert recent.size_bytes == 0
+    assert recent.begin(A, 1)
+
+
+def test_streams_whose_time_is_up_make_room() -> None:
+    recent = Recent(5_000)
+    recent.begin(A, 1)
+    recent.add(A, 1, [EVENT] * 8)
+    recent.now = AGE_S + 1
+    assert recent.begin(B, 1)
+    assert recent.size_bytes == 0
 
 
 async def test_short_streams_are_not_kept(

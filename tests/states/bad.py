@@ -39,10 +39,17 @@ def _remembered_by_any_spec() -> None:
     edit(states, "_place", "subject.deployed.revision", "0")
 
 
+def _past_gaps() -> None:
+    from gateway.aggregates.recent import RecentEvents
+
+    edit(RecentEvents, "add", "first != run.first + len(run.events)", "False")
+
+
 BUILDS: dict[str, Build] = {
     "any-handlers": Build("honours a kept state that other handlers folded", _kept_by_any_handlers),
     "no-steps": Build("honours a kept state that other steps between revisions made", _steps_left_out),
     "lost-history": Build("honours a kept state of events that were lost", _of_a_lost_history),
+    "past-gaps": Build("keeps states without what other gateways committed between", _past_gaps),
     "any-spec": Build("continues in memory from a state of another spec", _remembered_by_any_spec),
 }
 

@@ -79,13 +79,14 @@ def test_a_spec_of_the_campaign_is_read_back() -> None:
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_what_a_bad_build_takes_out_is_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gateway.aggregates import folder, kept
+    from gateway.aggregates import folder, kept, recent
     from gateway.http.api import states
     from gateway.log import postgres
 
     monkeypatch.setattr(kept, "handlers_digest", kept.handlers_digest)
     monkeypatch.setattr(kept, "_NOT_OF_A_FOLD", kept._NOT_OF_A_FOLD)
     monkeypatch.setattr(folder.Folder, "place", folder.Folder.place)
+    monkeypatch.setattr(recent.RecentEvents, "add", recent.RecentEvents.add)
     monkeypatch.setattr(states, "_place", states._place)
     monkeypatch.setitem(postgres.SQL, "kept_nearest", postgres.SQL["kept_nearest"])
     BUILDS[name].spoil()
