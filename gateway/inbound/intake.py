@@ -23,7 +23,6 @@ from gateway.aside import Aside, Busy
 from gateway.events import (
     Append,
     Outcome,
-    OutcomeUnknown,
 )
 from gateway.inbound import normalize
 from gateway.inbound.appending import DeliveryAppends, KeyOf
@@ -63,13 +62,23 @@ Tell = Callable[[Accepted | Deferred], None]
 _UNVERIFIED = b" unverified"
 
 
-class _Waiting(msgspec.Struct, frozen=True, eq=False):
-    """A delivery whose append is under way, and who is told of it."""
+class _Waiting(msgspec.Struct, gc=False, eq=False):
+    """A delivery whose append is under way, and who is told of it; the log tells it the outcome. `settled`
+    takes it once it has one."""
 
     receipt: Receipt
     delivery: Delivery
     counts: WebhookCounts
     tell: Tell
+    settled: Callable[[_Waiting], None]
+    outcome: Outcome | None = None
+
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def set_result(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.settled(self)
 
 
 class Intake:
@@ -89,7 +98,9 @@ class Intake:
         self.appends = DeliveryAppends(log, records, key_of, pool, aside, schema_work_max)
         self._log, self._records, self._recorder, self._aside = log, records, recorder, aside
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
+        self._loop = asyncio.get_running_loop()
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
+        self._settled: list[_Waiting] = []  # to be told in the next turn of the event loop
         self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
         self._finishing: set[asyncio.Task[None]] = set()
 
@@ -161,12 +172,12 @@ class Intake:
         counts = self._metrics.webhooks(place.tenant.name, source.name)
         counts.verified[verdict] += 1
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
-        waiting = _Waiting(receipt, delivery, counts, tell)
+        waiting = _Waiting(receipt, delivery, counts, tell, self._settle)
         self._under_way[waiting] = None
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._look)
+            self._timer = self._loop.call_later(self._answer_s, self._look)
         try:
-            self._records.append(append).add_done_callback(partial(self._settled, waiting))
+            self._records.append_each(place.tenant_id, ((append, waiting),))
         except Exception:  # the append may be queued, so that nothing is known of its outcome
             logger.exception("fast_path_failed", extra={"method": "POST"})
             del self._under_way[waiting]
@@ -180,27 +191,51 @@ class Intake:
             oldest = next(iter(self._under_way))
             left_s = oldest.receipt.begun - begun
             if left_s > 0:
-                self._timer = asyncio.get_running_loop().call_later(left_s, self._look)
+                self._timer = self._loop.call_later(left_s, self._look)
                 return
             del self._under_way[oldest]
             self._tell(oldest, TOO_SLOW)
 
-    def _settled(self, waiting: _Waiting, settled: asyncio.Future[Outcome]) -> None:
-        if waiting not in self._under_way:
-            return
-        del self._under_way[waiting]
-        outcome = judged(OutcomeUnknown(b"") if settled.cancelled() else settled.result())
+    def _settle(self, waiting: _Waiting) -> None:
+        """Those whose outcomes come in one turn of the event loop are told together in the next: a callback
+        for each would cost more than its row."""
+        if not self._settled:
+            self._loop.call_soon(self._tell_settled)
+        self._settled.append(waiting)
+
+    def _tell_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        for waiting in settled:
+            if waiting in self._under_way:
+                del self._under_way[waiting]
+                try:
+                    self._tell_outcome(waiting)
+                except Exception:  # of one: the others are told all the same
+                    logger.exception("fast_path_failed", extra={"method": "POST"})
+
+    def _tell_outcome(self, waiting: _Waiting) -> None:
+        try:
+            result = self._result_of(waiting)
+        except Exception:
+            self._tell(waiting, FAILED)
+            raise
+        if result is not None:
+            self._tell(waiting, result)
+
+    def _result_of(self, waiting: _Waiting) -> Accepted | Deferred | None:
+        """None: it is told once its quarantine is written."""
+        assert waiting.outcome is not None
+        outcome = judged(waiting.outcome)
         if isinstance(outcome, Deferred):
-            self._tell(waiting, outcome)
-            return
+            return outcome
         item = item_of(waiting.delivery, outcome)
         if item.held is None:
             self._recorder.keep(row_of(waiting.receipt, item))
-            self._tell(waiting, Accepted((Told(item.event_id, item.duplicate, item.last),), batch=False))
-            return
+            return Accepted((Told(item.event_id, item.duplicate, item.last),), batch=False)
         task = asyncio.create_task(self._quarantine_late(waiting, item))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+        return None
 
     async def _quarantine_late(self, waiting: _Waiting, item: Item) -> None:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -16,10 +16,13 @@ import pytest
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
+from gateway.events import Append, Outcome
 from gateway.http.api import webhooks
 from gateway.http.api.webhooks import Webhooks
 from gateway.inbound import intake
 from gateway.inbound.recorder import Recorder
+from gateway.inbound.store import Kept
+from gateway.log.append.pending import Waiter
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
 from gateway.postgres.errors import PostgresTrouble
@@ -28,6 +31,19 @@ from tests.support.calls import refused
 from tests.support.serving import Served
 
 DATED = ("date", "content-length", "x-correlation-id")
+
+
+class Held:
+    """Who is told an append's outcome, once `until` is done."""
+
+    def __init__(self, waiter: Waiter, until: asyncio.Future[None]) -> None:
+        self._waiter, self._until = waiter, until
+
+    def done(self) -> bool:
+        return self._waiter.done()
+
+    def set_result(self, outcome: Outcome) -> None:
+        self._until.add_done_callback(lambda _: self._waiter.set_result(outcome))
 
 
 class Taken:
@@ -204,6 +220,7 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
 ) -> None:
     first = await hooks.taken("github", {"n": 0}, "d0")
     append, held = Log.append, asyncio.get_running_loop().create_future()
+    append_each = Log.append_each
 
     def slow(self: Log, wanted: Any) -> Any:
         done, late = append(self, wanted), asyncio.get_running_loop().create_future()
@@ -216,8 +233,12 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
         late.task = asyncio.create_task(later())
         return late
 
+    def slowly(self: Log, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
+        append_each(self, tenant, [(each, Held(waiter, held)) for each, waiter in asked])
+
     with monkeypatch.context() as patch:
         patch.setattr(Log, "append", slow)
+        patch.setattr(Log, "append_each", slowly)
         answers = await asyncio.gather(
             hooks.send("github", {"n": 1}, "d1"), both(hooks, "github", {"n": 2}, "d2", "d3")
         )
@@ -236,7 +257,7 @@ async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, after: bool
 ) -> None:
     await hooks.taken("github", {"n": 0}, "d0")
-    submit = Sequencer.submit
+    submit = Sequencer.submit_each
 
     def failing(*args: Any) -> Any:
         if after:
@@ -244,7 +265,7 @@ async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Sequencer, "submit") if after else (intake.normalize, "place")), failing)
+        patch.setattr(*((Sequencer, "submit_each") if after else (intake.normalize, "place")), failing)
         answer = await hooks.send("github", {"n": 1}, "d1")
     told = (answer.status_code, answer.json()["code"])
     assert told == ((503, "outcome_unknown") if after else (504, "outcome_unknown"))
@@ -252,6 +273,28 @@ async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
     again = await hooks.taken("github", {"n": 1}, "d1")
     assert again["duplicate"] is after
     assert [event["data"]["delivery_id"] for event in await hooks.events()] == ["d0", "d1"]
+
+
+async def test_a_bug_behind_the_commit_is_logged_and_told_and_the_other_deliveries_are_answered(
+    hooks: Hooks, taken: Taken, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hooks.taken("github", {"n": 0}, "d0")
+    keep = Recorder.keep
+
+    def failing(self: Recorder, row: Kept) -> None:
+        if row.delivery_id == "d1":
+            raise RuntimeError("a bug")
+        keep(self, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "keep", failing)
+        names = ("d1", "d2", "d3")
+        answers = await asyncio.gather(*(hooks.send("github", {"n": 1}, name) for name in names))
+    assert [each.status_code for each in answers] == [503, 202, 202]
+    assert answers[0].json()["code"] == "outcome_unknown"
+    assert taken.said == [True] * 4
+    assert [record.msg for record in caplog.records].count("fast_path_failed") == 1
+    assert (await hooks.taken("github", {"n": 1}, "d1"))["duplicate"] is True
 
 
 async def test_a_batch_of_which_something_is_committed_is_never_told_that_nothing_will_be(
