@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-import asyncpg
-
 from gateway.catalog.model import CatalogError, CatalogUnavailable
+from gateway.postgres import connecting
 from gateway.postgres.connection_errors import UNANSWERED, mapped_to
 from gateway.postgres.statements import statement_of
 from gateway.server_urls import redacted
@@ -30,7 +29,7 @@ Database = Any
 async def connect(postgres_url: str) -> Any:
     """A connection of its own. Raises CatalogError with a sentence that names the place, not the password."""
     try:
-        return await asyncpg.connect(
+        return await connecting.connect(
             postgres_url,
             timeout=CONNECT_TIMEOUT_S,
             server_settings={"application_name": "sluice", "search_path": "public"},

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import asyncpg
 
+from gateway.postgres import connecting
 from gateway.postgres.connection_errors import UNANSWERED
 from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
@@ -139,7 +140,7 @@ async def open_pool(url: str, size_max: int, timeout_s: float) -> asyncpg.Pool:
     return await asyncpg.create_pool(
         # No floor: asyncpg would try to restore one by itself, and log each failure with its traceback.
         url, min_size=0, max_size=size_max, command_timeout=timeout_s, server_settings=dict(_SESSION),
-        reset=_nothing_to_reset,
+        reset=_nothing_to_reset, connect=connecting.connect,
     )  # fmt: skip
 
 
@@ -150,7 +151,7 @@ async def _nothing_to_reset(_connection: Any) -> None:
 async def connect(url: str, timeout_s: float) -> asyncpg.Connection:
     """A connection without a command timeout: asyncpg's would cancel the statement, and a cancelled commit
     may have happened (a cancelled wait for a synchronous standby even answers success)."""
-    return await asyncpg.connect(url, timeout=timeout_s, server_settings=dict(_SESSION))
+    return await connecting.connect(url, timeout=timeout_s, server_settings=dict(_SESSION))
 
 
 class Postgres:

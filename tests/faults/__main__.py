@@ -4,6 +4,7 @@
     python -m tests.faults --only redis-split net-hold --gateways 2
     python -m tests.faults --cluster --minutes 30
     python -m tests.faults --postgres-pair synchronous --minutes 10
+    python -m tests.faults --postgres-pair patroni --minutes 10
     python -m tests.faults --beside-release REF --minutes 10
     python -m tests.faults --bad NAME, --all-bad
 
@@ -21,7 +22,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tests.faults import disk, fail_over, report
+from tests.faults import disk, fail_over, patroni, report
 from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.choice import usual
 from tests.faults.episode import Plan, Result, run_episode
@@ -53,9 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--postgres-pair",
-        choices=tuple(fail_over.OF),
+        choices=(*fail_over.OF, patroni.OF),
         default="",
-        help="Postgres has a standby, which takes over",
+        help="Postgres has a standby, which takes over; patroni: three nodes of Patroni's, with etcd",
     )
     parser.add_argument(
         "--beside-release",
@@ -155,6 +156,9 @@ def main(arguments: list[str]) -> int:
     if asked.seed is None:
         asked.seed = int(time.time())
     asked.earlier = release_of(asked.beside_release) if asked.beside_release else None
+    if asked.postgres_pair == patroni.OF and (lacking := patroni.missing()):
+        print(f"patroni: NOT RUN: install Debian's packages {lacking}")
+        return 2
     wrong = disk.isolate()
     asked.mounts = wrong is None
     if wrong is not None:

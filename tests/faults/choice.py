@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.faults import fail_over, refusals, releases, slots, slow_postgres, stopped
+from tests.faults import fail_over, patroni, refusals, releases, slots, slow_postgres, stopped
 from tests.faults.injections import INJECTIONS
 
-MODULES = (fail_over, refusals, releases, slots, slow_postgres, stopped)
+MODULES = (fail_over, patroni, refusals, releases, slots, slow_postgres, stopped)
 
 
 def usual(*, spread: bool, standby: str, mounts: bool, two_releases: bool = False) -> tuple[str, ...]:
@@ -16,9 +16,10 @@ def usual(*, spread: bool, standby: str, mounts: bool, two_releases: bool = Fals
     if spread:
         return _of(*kinds, slots.NODES)
     if standby:
+        its_own = patroni.FAULTS if standby == patroni.OF else fail_over.OF[standby]
         all_of = _of(*kinds, "pair")
         beside = (name for name in all_of if not INJECTIONS[name].touches & {"postgres", "network"})
-        return (*fail_over.OF[standby] * 2, *beside)
+        return (*its_own * 2, *beside)
     return _of(*kinds, "pair", *((slow_postgres.DISK,) if mounts else ()))
 
 

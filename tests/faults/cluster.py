@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import asyncpg
 from redis.asyncio import Redis, RedisCluster
@@ -37,6 +37,9 @@ from tests.faults.spec import SPEC
 from tests.faults.wire import Answer, Caller
 from tests.support.redis_cluster import HOST, RedisNodes, nodes_in
 from tests.support.servers import Server, Servers, servers_in
+
+if TYPE_CHECKING:
+    from tests.faults.patroni import PatroniNodes
 
 TENANTS_MIN = 8
 REDIS_S = 2.0
@@ -167,6 +170,7 @@ class Cluster:
         self.servers = servers
         self.redis = redis
         self.postgres_pair: PostgresPair | None = None
+        self.patroni_nodes: PatroniNodes | None = None
         self.disk: Disk | None = None
         """Postgres', where it has a small one of its own."""
         self.keeps = False
@@ -189,12 +193,19 @@ class Cluster:
     @property
     def postgres_url(self) -> str:
         """Straight to that server, past every link."""
+        if self.patroni_nodes:
+            return self.patroni_nodes.url
         return self.postgres_pair.url if self.postgres_pair else self._postgres_url
 
     @property
     def pair(self) -> PostgresPair:
         assert self.postgres_pair is not None
         return self.postgres_pair
+
+    @property
+    def patroni(self) -> PatroniNodes:
+        assert self.patroni_nodes is not None
+        return self.patroni_nodes
 
     @property
     def nodes(self) -> RedisNodes:
@@ -212,12 +223,13 @@ class Cluster:
         small_disk: bool = False,
         flushes: bool = False,
         earlier: Earlier | None = None,
+        patroni: Callable[[Path], Awaitable[PatroniNodes]] | None = None,
     ) -> Self:
         """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
         three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS or ASYNCHRONOUS.
         `small_disk`: it has one of its own, for which this process has to have mounts of its own. `flushes`:
         it calls fsync. `earlier`: the database is as that release has it, without
-        tenants, until `start_gateways`."""
+        tenants, until `start_gateways`. `patroni` opens nodes that take Postgres' place."""
         disk = Disk(folder / "postgres") if small_disk else None
         servers = servers_in(folder, durable=flushes)
         redis: RedisPair | RedisSpread
@@ -227,7 +239,11 @@ class Cluster:
         cluster = cls(folder, servers, redis, servers.postgres_url, partitions)
         cluster.disk = disk
         try:
-            await servers.start()
+            if patroni is None:
+                await servers.start()
+            else:
+                await servers.redis.start()
+                cluster.patroni_nodes = await patroni(folder)
             await redis.open()
             cluster._earlier = earlier
             if earlier is None:
@@ -267,12 +283,9 @@ class Cluster:
         """Returns once every one can commit. Beside an earlier release, the first ones are of that one, and
         the database is migrated while they serve."""
         for number in range(count):
-            postgres_link = Link(self._postgres_socket)
-            await postgres_link.open()
-            self.postgres_links.append(postgres_link)
             own = {
                 "SLUICE_REDIS_URL": await self._redis_url(),
-                "SLUICE_POSTGRES_URL": f"postgresql://sluice@127.0.0.1:{postgres_link.port}/sluice?sslmode=disable",
+                "SLUICE_POSTGRES_URL": await self._gateways_postgres_url(),
             }
             told = _inherited() | settings | own
             self.gateways.append(GatewayAt(number, argv, told, self.folder, self._earlier))
@@ -291,6 +304,15 @@ class Cluster:
     async def _started(self, gateways: Sequence[GatewayAt]) -> None:
         await asyncio.gather(*(each.start() for each in gateways))
         await asyncio.gather(*(self._until_ready(each) for each in gateways))
+
+    async def _gateways_postgres_url(self) -> str:
+        """For one more gateway."""
+        if self.patroni_nodes:
+            return self.patroni_nodes.url
+        link = Link(self._postgres_socket)
+        await link.open()
+        self.postgres_links.append(link)
+        return f"postgresql://sluice@127.0.0.1:{link.port}/sluice?sslmode=disable"
 
     async def _redis_url(self) -> str:
         """For one more gateway."""
@@ -335,6 +357,8 @@ class Cluster:
         await self.redis.close()
         if self.postgres_pair is not None:
             self.postgres_pair.close()
+        if self.patroni_nodes is not None:
+            self.patroni_nodes.close()
         self.servers.close()
         if self.disk is not None:
             self.disk.close(keep=self.keeps)

@@ -17,6 +17,7 @@ import asyncpg
 import msgspec
 from redis.exceptions import RedisError
 
+from tests.faults import patroni
 from tests.faults.checker import RECOVERY_S, Violation, check
 from tests.faults.cluster import Cluster
 from tests.faults.evidence import Evidence, gather, read_meta
@@ -72,7 +73,7 @@ class Plan:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of the gateways, instead of those that the seed chooses."""
     standby: str = ""
-    """That Postgres has: SYNCHRONOUS, ASYNCHRONOUS, or none."""
+    """That Postgres has: SYNCHRONOUS, ASYNCHRONOUS, those of Patroni (patroni.OF), or none."""
     keeps: bool = True
     """Whether everything is kept where there is a violation."""
     earlier: Earlier | None = None
@@ -102,6 +103,8 @@ class Result:
     events: int
     quarantined: int
     violations: list[Violation] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    """What was done exactly, fault by fault."""
     folder: str | None = None
     """Where everything was kept, if there was a violation."""
 
@@ -110,7 +113,9 @@ async def run_episode(plan: Plan) -> Result:
     """Raises what the rig itself fails at; a violation is a result."""
     with open_folder() as folder:
         cluster = await Cluster.prepare(
-            folder, plan.partitions, spread=plan.spread, standby=plan.standby,
+            folder, plan.partitions, spread=plan.spread,
+            standby="" if plan.standby == patroni.OF else plan.standby,
+            patroni=patroni.PatroniNodes.open if plan.standby == patroni.OF else None,
             small_disk=DISK_FULL in plan.faults, flushes=DISK_SLOW in plan.faults, earlier=plan.earlier,
         )  # fmt: skip
         episode = _Episode(plan, cluster)
@@ -263,6 +268,7 @@ class _Episode:
         return Result(
             self._plan.seed, seconds, self._settings, operations, answers, reads, faults,
             self._history.recoveries, rested_s, len(evidence.rows), len(evidence.quarantined), violations,
+            [f"{each.name}: {each.told}" for each in self._history.faults],
         )  # fmt: skip
 
     def keep(self, folder: Path, result: Result) -> Path:

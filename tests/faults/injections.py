@@ -504,7 +504,7 @@ async def redis_split(scene: Scene) -> AsyncIterator[None]:
     scene.say(f"two masters, gateways {sorted(moved)} on the new one")
     old_side = rng.random() < 0.8
     cut_off = [n for n in range(len(cluster.gateways)) if (n not in moved) == old_side]
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 or not cluster.postgres_links:
         cut_off = []
     if cut_off:
         scene.say(f"gateways {cut_off} without Postgres")

@@ -109,7 +109,7 @@ def as_json(made: Report) -> dict[str, Any]:
         "episodes": [
             {
                 "seed": each.seed, "seconds": each.seconds, "settings": each.settings, "folder": each.folder,
-                "violations": each.violations,
+                "violations": each.violations, "told": each.told,
             }
             for each in made.episodes
         ],
@@ -128,6 +128,9 @@ def episode(result: Result, console: Console) -> None:
         f"q = c after {rest}, {len(result.violations)} violations",
         highlight=False,
     )
+    for told in result.told:
+        if "longest" in told:
+            console.print(f"  {told}", highlight=False)
     _violations(result, console)
 
 
