@@ -270,7 +270,7 @@ async def _main(options: argparse.Namespace) -> None:
             for others in (0, options.followers):
                 print(f"live/{others + 1}: {await live(stand, options.seconds, others)}", flush=True)
         for name, query, coding in (
-            ("quiet", "types=nothing_of_the_kind", "identity"),
+            ("quiet", "types=nothing_of_the_kind&include_undeclared=true", "identity"),
             ("all", "after=now", "identity"),
             ("all_gzip", "after=now", "gzip"),
         ):
