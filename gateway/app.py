@@ -193,7 +193,14 @@ async def gateway(
                         config.webhook_retention_days * 86_400,
                         config.webhook_quarantine_retention_days * 86_400,
                     ) as recorder,
-                    outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
+                    outgoing(
+                        config,
+                        outbox,
+                        metrics,
+                        heard(log),
+                        relayed=config.relay,
+                        tapped=log.followers.tapped,
+                    ) as going_out,
                     _console(config, metrics) as console,
                 ):
                     answer_s, work_max = config.webhook_response_timeout_s, config.schema_work_max

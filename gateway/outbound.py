@@ -34,6 +34,7 @@ from gateway.log import postgres
 from gateway.log.epoch.partition import PARTITION_RULE
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
+from gateway.log.read.followers import Tapped
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import open_redis
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
@@ -71,7 +72,13 @@ class Outbound:
 
 @asynccontextmanager
 async def outgoing(
-    config: Config, outbox: Outbox, metrics: Metrics, listen: Listen, *, relayed: bool
+    config: Config,
+    outbox: Outbox,
+    metrics: Metrics,
+    listen: Listen,
+    *,
+    relayed: bool,
+    tapped: Tapped | None = None,
 ) -> AsyncIterator[Outbound]:
     """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
     pool = await open_postgres(config, _POOL_MAX)
@@ -92,7 +99,7 @@ async def outgoing(
         try:
             async with (
                 nullcontext() if relay is None else _at_home(relay, pool),
-                _following(config, outbox, metrics, listen, moves.moved, relayed=relayed),
+                _following(config, outbox, metrics, listen, moves.moved, tapped, relayed=relayed),
             ):
                 pull = Pull(pool, outbox, subscriptions, names)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
@@ -113,6 +120,7 @@ async def _following(
     metrics: Metrics,
     listen: Listen,
     moved: Callable[[bytes], None],
+    tapped: Tapped | None,
     *,
     relayed: bool,
 ) -> AsyncIterator[None]:
@@ -123,8 +131,9 @@ async def _following(
     pool = await open_postgres(config, _FOLLOW_POOL_MAX)
     try:
         runner = Runner(
-            pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moved
-        )
+            pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moved,
+            tapped=tapped,
+        )  # fmt: skip
         metrics.read_at_scrape(runner.readings)
         await runner.start()
         try:

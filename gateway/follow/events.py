@@ -15,9 +15,10 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.events import Recorded, Stream
 from gateway.follow.database import fetch
 from gateway.follow.model import Event
-from gateway.log.entries import event_of
+from gateway.follow.recent import Recent
+from gateway.log.entries import SequencedAppend, event_of
 from gateway.relay.outbox import LostPlace, Outbox
-from gateway.relay.position import Place
+from gateway.relay.position import MARK_BYTES, Place
 
 APPEND_EVENTS_MAX: Final = 1000
 """As many as one append has at most; a page has room for two."""
@@ -51,11 +52,35 @@ class Page(msgspec.Struct, frozen=True):
 class Events:
     """Raises PostgresTrouble, and LostPlace where Postgres holds no such event."""
 
-    def __init__(self, pool: asyncpg.Pool, outbox: Outbox, *, events_max: int = PAGE_EVENTS) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        outbox: Outbox,
+        *,
+        events_max: int = PAGE_EVENTS,
+        recent: Recent | None = None,
+    ) -> None:
         assert events_max > APPEND_EVENTS_MAX
         self._pool = pool
         self._outbox = outbox
         self._events_max = events_max
+        self._recent = recent
+
+    def committed_here(
+        self, tenant: bytes, p: int, after: Place, types: Collection[str], head: int
+    ) -> Page | None:
+        """The next ones, where this gateway has just committed them; None where it did not. `head` is the
+        last committed seq that is known."""
+        appends = [] if self._recent is None else self._recent.behind(p, after, self._events_max)
+        if not appends:
+            return None
+        found: list[Event] = []
+        for append in appends:
+            if append.stream.tenant == tenant:
+                found += _events_of(append, types)
+        last = appends[-1]
+        reached = Place(last.last_seq, last.digests[-32 : MARK_BYTES - 32])
+        return Page(found, reached, max(head, reached.seq))
 
     async def page(self, tenant: bytes, p: int, after: Place, types: Collection[str]) -> Page:
         """The next ones; without data where their aggregate type is none of `types`."""
@@ -95,6 +120,17 @@ class Events:
             Event(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)), b"")
             for row in rows
         ]
+
+
+def _events_of(append: SequencedAppend, types: Collection[str]) -> list[Event]:
+    """As `page` has them."""
+    marks = [append.digests[at : at + MARK_BYTES] for at in range(0, len(append.digests), 32)]
+    found = []
+    for n, (stream, version) in enumerate(append.places()):
+        if stream.aggregate_type[0] != "_" or stream.aggregate_type in types:
+            place = Place(append.first_seq + n, marks[n])
+            found.append(Event(place, Recorded(stream, version, append.events[n]), append.append_id))
+    return found
 
 
 def _read(

@@ -25,8 +25,10 @@ from gateway.follow.events import Events
 from gateway.follow.model import Build
 from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
+from gateway.follow.recent import Recent
 from gateway.follow.retention import PRUNED_MAX, prune
 from gateway.follow.worker import CACHE_BYTES, Worker
+from gateway.log.read.followers import Tapped
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
@@ -55,7 +57,8 @@ AGAIN_S: Final = 1.0
 
 
 class Runner:
-    """`moved` is called with a tenant behind each transaction of its followers."""
+    """`moved` is called with a tenant behind each transaction of its followers. `tapped` tells of commits of
+    this process, if it is a gateway."""
 
     def __init__(
         self,
@@ -66,11 +69,13 @@ class Runner:
         *,
         listen: Listen | None = None,
         moved: Callable[[bytes], None] = lambda _: None,
+        tapped: Tapped | None = None,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._pool = pool
         self._outbox = outbox
-        self._events = Events(pool, outbox)
+        self._recent = None if tapped is None else Recent(tapped)
+        self._events = Events(pool, outbox, recent=self._recent)
         self._declarations = declarations
         self._lease_s = lease_s
         self._listen = listen
@@ -98,6 +103,8 @@ class Runner:
         """Leases are given back."""
         tenants = {worker.tenant for worker in self._workers}
         await ended([*self._tasks, *self._workers.values()])
+        if self._recent is not None:
+            self._recent.hold(())
         for tenant in tenants:
             try:
                 await fetch(self._pool, "let_go", PgUUID(tenant), self.owner)
@@ -122,6 +129,8 @@ class Runner:
             worker.share()
         for row in await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX):
             self._take(row["tenant"].bytes, row["changes"])
+        if self._recent is not None:
+            self._recent.hold(self._outbox.partition(worker.tenant) for worker in self._workers)
 
     def _take(self, tenant: bytes, changes: int) -> None:
         self._changes[tenant] = changes
@@ -224,7 +233,7 @@ class Runner:
             }
             workers = [each for each in workers if each.tenant in arrived or each not in near]
         for each in workers:
-            each.wake()
+            each.wake(head)
 
     async def _slice(self) -> None:
         """Deletes rows of dropped builds, some at a time."""

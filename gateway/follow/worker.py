@@ -23,6 +23,7 @@ from gateway.follow.events import Events, Page
 from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, build_of
 from gateway.follow.output import Output
 from gateway.follow.row_cache import RowCache
+from gateway.follow.threads import LIGHT_EVENTS
 from gateway.relay.position import Place
 from gateway.tasks import ended
 from spec.lists import BY_MAX
@@ -38,6 +39,11 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 RESTS: Final = 9.0
 """How long a build rests for the time that it took, while this process hears of commits: so it takes a tenth
 of a core. Less where it would not catch up with what is committed meanwhile."""
+
+SERVES_RESTS: Final = 4.0
+SERVES_RESTS_MOST_S: Final = 0.25
+"""How long builds that serve rest for the time that their last page took, if it had more than a few events:
+so the busier this process is, the more events are folded at once, and the fewer rows are written for them."""
 
 RESTS_LEAST: Final = 0.25
 _GAP_EVERY_S: Final = 2.0
@@ -94,11 +100,12 @@ class Worker:
         self._followed: dict[int, Followed] = {}
         self._wake = asyncio.Event()
         self._stale = True
-        self._left = 0
+        self._left = self._head = self._folded = 0
         self._loop = asyncio.get_running_loop()
 
-    def wake(self) -> None:
-        """There may be events to fold."""
+    def wake(self, head: int) -> None:
+        """There may be events to fold, up to this seq of the partition."""
+        self._head = head
         self._wake.set()
 
     def changed(self) -> None:
@@ -146,6 +153,8 @@ class Worker:
         more = await self._advance(front, None)
         if more and len(places) == 1 and all(each.build.state == "building" for each in front):
             await self._rest(self._loop.time() - began, self._left)
+        elif not more and self._folded > LIGHT_EVENTS and self._busy():
+            await asyncio.sleep(min(SERVES_RESTS * (self._loop.time() - began), SERVES_RESTS_MOST_S))
         if len(places) > 1:
             back = [each for each in at_work if each.place.seq == places[0]]
             limit = min(
@@ -201,6 +210,7 @@ class Worker:
         """By a page, or by some where more is left, no further than `limit`; whether there is more to read.
         While a page is folded, the next one is read, and the one before is written."""
         until = self._loop.time() + AT_ONCE_S
+        self._folded = 0
         reading: asyncio.Task[Page] | None = None
         writing: asyncio.Task[None] | None = None
         try:
@@ -208,6 +218,7 @@ class Worker:
                 began = self._loop.time()
                 page = await (reading or self._page(group, group[0].place, limit))
                 self._left = page.head - page.reached.seq
+                self._folded += len(page.events)
                 if not self._is_worth_writing(group, page):
                     break
                 at_end = page.caught_up or (limit is not None and page.reached.seq >= limit.seq)
@@ -237,7 +248,12 @@ class Worker:
 
     async def _page(self, group: Sequence[Followed], after: Place, limit: Place | None) -> Page:
         types: Collection[str] = frozenset().union(*(each.output.types for each in group))
-        page = await self._events.page(self.tenant, group[0].build.p, after, types)
+        p = group[0].build.p
+        if limit is None and all(each.build.state == "serving" for each in group):
+            handed = self._events.committed_here(self.tenant, p, after, types, self._head)
+            if handed is not None:
+                return handed
+        page = await self._events.page(self.tenant, p, after, types)
         return page if limit is None else page.up_to(limit)
 
     def _turn_is_over(self, group: Sequence[Followed], until: float) -> bool:

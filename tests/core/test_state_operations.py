@@ -296,6 +296,8 @@ def test_sums_are_exact(there: str, by: str, total: str, difference: str) -> Non
     before = folded(f'{{"n":{there}}}'.encode(), by=DEFAULT_HANDLER)
     assert after(Increment(("n",), DATA), by.encode(), before) == f'{{"n":{total}}}'.encode()
     assert after(Decrement(("n",), DATA), by.encode(), before) == f'{{"n":{difference}}}'.encode()
+    of_a_field = Increment(("n",), Path(Root.DATA, ("by",)))
+    assert after(of_a_field, f'{{"by":{by}}}'.encode(), before) == f'{{"n":{total}}}'.encode()
 
 
 @pytest.mark.parametrize("digits", NUMBERS)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from gateway.events import Stream
 from gateway.log.entries import SequencedAppend
 
 Tap = Callable[[Sequence[SequencedAppend]], None]
 """Called with what was just committed to a partition, in order; must return at once and keep no list."""
+
+Tapped = Callable[[int, Tap], AbstractContextManager[None]]
+"""While inside, the tap is called at each commit to a partition."""
 
 
 class Follower:
