@@ -124,6 +124,13 @@ class Events:
 
 def _events_of(append: SequencedAppend, types: Collection[str]) -> list[Event]:
     """As `page` has them."""
+    if len(append.events) == 1:  # as nearly always
+        if append.stream.aggregate_type[0] == "_" and append.stream.aggregate_type not in types:
+            return []
+        place = Place(append.last_seq, append.digests[:MARK_BYTES])
+        return [
+            Event(place, Recorded(append.stream, append.first_version, append.events[0]), append.append_id)
+        ]
     marks = [append.digests[at : at + MARK_BYTES] for at in range(0, len(append.digests), 32)]
     found = []
     for n, (stream, version) in enumerate(append.places()):

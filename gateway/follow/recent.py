@@ -90,4 +90,6 @@ def _end_of(append: SequencedAppend) -> Place:
 
 
 def _size(append: SequencedAppend) -> int:
+    if len(append.events) == 1:  # as nearly always
+        return EACH_BYTES + event_bytes(append.events[0])
     return EACH_BYTES + sum(map(event_bytes, append.events))

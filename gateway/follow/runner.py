@@ -203,6 +203,9 @@ class Runner:
                     await self._tell_heads()
 
     async def _tell_heads(self) -> None:
+        if all(each.at_work for each in self._workers):
+            await asyncio.sleep(HEADS_PAUSE_S)
+            return
         try:
             heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
             for p, seq in heads.items():

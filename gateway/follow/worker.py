@@ -100,6 +100,7 @@ class Worker:
         self._followed: dict[int, Followed] = {}
         self._wake = asyncio.Event()
         self._stale = True
+        self.at_work = False  # and looks for events itself
         self._left = self._head = self._folded = 0
         self._loop = asyncio.get_running_loop()
 
@@ -130,6 +131,7 @@ class Worker:
         """Until cancelled. Raises PostgresTrouble, LostPlace."""
         while True:
             self._wake.clear()
+            self.at_work = True
             if self._stale:
                 await self._read()
             try:
@@ -139,6 +141,7 @@ class Worker:
                 self._stale = True
                 continue
             if not more:
+                self.at_work = False
                 await self._wake.wait()
 
     async def step(self) -> bool:
@@ -155,6 +158,7 @@ class Worker:
             await self._rest(self._loop.time() - began, self._left)
         elif not more and self._folded > LIGHT_EVENTS and self._busy():
             await asyncio.sleep(min(SERVES_RESTS * (self._loop.time() - began), SERVES_RESTS_MOST_S))
+            more = True  # likely
         if len(places) > 1:
             back = [each for each in at_work if each.place.seq == places[0]]
             limit = min(
