@@ -14,6 +14,7 @@ from gateway.aggregates.recent import RECENT_BYTES_MAX
 from gateway.aliases.resolver import KEPT_MAX
 from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
 from gateway.config import KIB, Config
+from gateway.follow.recent import BYTES_MAX as RECENT_BYTES
 from gateway.follow.worker import CACHE_BYTES
 from gateway.http.api.reads import FIRST_PAGES_BYTES_MAX
 from gateway.http.openapi import endpoint
@@ -60,7 +61,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         Part("states that are kept", KEPT_BYTES_MAX),
         Part("events that states are kept of", RECENT_BYTES_MAX),
         Part("states and appends that rules judge", ruled.STATES_BYTES_MAX + ruled.WAITING_BYTES_MAX),
-        Part("rows and states of lists and projections", CACHE_BYTES),
+        Part("rows and states of lists and projections", CACHE_BYTES + RECENT_BYTES),
         Part("first pages that are kept", FIRST_PAGES_BYTES_MAX),
         Part("OpenAPI documents", endpoint.KEPT_BYTES_MAX),
         Part("webhooks that wait to be recorded", recorder.BYTES_MAX),

@@ -18,11 +18,8 @@ from gateway.log.entries import SequencedAppend
 from gateway.log.read.followers import Tapped
 from gateway.relay.position import MARK_BYTES, Place
 
-APPENDS_MAX: Final = 4000
-"""Of a partition: what a busy gateway commits in a few hundred milliseconds."""
-
-BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of the data of all partitions' appends."""
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of all partitions: what a busy gateway commits in half a second."""
 
 EACH_BYTES: Final = 1000
 """What an append takes beside its data."""
@@ -73,7 +70,7 @@ class _Run:
                 continue
             self._appends[each.first_seq] = end.mark, each
             self._bytes += _size(each)
-        while self._bytes > self.bytes_max or len(self._appends) > APPENDS_MAX:
+        while self._bytes > self.bytes_max:
             self._bytes -= _size(self._appends.popitem(last=False)[1][1])
 
     def behind(self, place: Place, events_max: int) -> Iterator[SequencedAppend]:

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
@@ -54,6 +55,8 @@ FAR_BEHIND: Final = 20_000
 SPECS_KEPT: Final = 64
 BUSY_S: Final = 0.5
 AGAIN_S: Final = 1.0
+PRESSED: Final = 0.9
+PRESSED_EVERY_S: Final = 0.5
 
 
 class Runner:
@@ -89,6 +92,7 @@ class Runner:
         self._woken = asyncio.Event()
         self._woken_at = float("-inf")
         self._repeated = Repeated(logger)
+        self._pressed, self._used_at, self._used_s = False, self._loop.time(), time.process_time()
         self._figures: dict[str, float] = {}
 
     async def start(self) -> None:
@@ -135,8 +139,9 @@ class Runner:
     def _take(self, tenant: bytes, changes: int) -> None:
         self._changes[tenant] = changes
         worker = Worker(
-            tenant, self._pool, self._events, self._output, self._moved, self._busy, self._cache_bytes
-        )
+            tenant, self._pool, self._events, self._output, self._moved, self._busy, self._is_pressed,
+            self._cache_bytes,
+        )  # fmt: skip
         task = self._loop.create_task(self._keep(worker))
         self._workers[worker] = task
         task.add_done_callback(lambda _: self._workers.pop(worker, None))
@@ -187,6 +192,14 @@ class Runner:
     def _busy(self) -> bool:
         """Whether events are being committed."""
         return self._loop.time() - self._woken_at < BUSY_S
+
+    def _is_pressed(self) -> bool:
+        """Whether this is a gateway that has used nearly all of a core of late."""
+        now, used_s = self._loop.time(), time.process_time()
+        if now - self._used_at >= PRESSED_EVERY_S:
+            self._pressed = used_s - self._used_s > PRESSED * (now - self._used_at)
+            self._used_at, self._used_s = now, used_s
+        return self._pressed and self._recent is not None
 
     def _wake(self) -> None:
         self._woken_at = self._loop.time()

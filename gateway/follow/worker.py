@@ -33,17 +33,21 @@ logger = logging.getLogger("sluice.follow")
 BUILDS_MAX: Final = 4
 """Builds of a tenant that go on at once; others wait for their turn."""
 
-CACHE_BYTES: Final = 64 * 1024 * 1024
+CACHE_BYTES: Final = 56 * 1024 * 1024
 """Rows and states that all workers of a process hold together: they share it in equal parts."""
 
 RESTS: Final = 9.0
 """How long a build rests for the time that it took, while this process hears of commits: so it takes a tenth
 of a core. Less where it would not catch up with what is committed meanwhile."""
 
-SERVES_RESTS: Final = 4.0
-SERVES_RESTS_MOST_S: Final = 0.25
-"""How long builds that serve rest for the time that their last page took, if it had more than a few events:
-so the busier this process is, the more events are folded at once, and the fewer rows are written for them."""
+SERVES_RESTS: Final = 2.0
+SERVES_RESTS_MOST_S: Final = 0.05
+"""How long builds that serve rest for the time that their last page took, if it had more than a few events,
+so that readers have a change within a tenth of a second."""
+
+PRESSED_S: Final = 0.5
+"""How long they rest where appends use all of this process' time: so more events are folded at once, and
+fewer rows are written for them."""
 
 RESTS_LEAST: Final = 0.25
 _GAP_EVERY_S: Final = 2.0
@@ -87,6 +91,7 @@ class Worker:
         output_of: Callable[[Build], Any],
         moved: Callable[[bytes], None],
         busy: Callable[[], bool],
+        pressed: Callable[[], bool] = lambda: False,
         cache_bytes: Callable[[], int] = lambda: CACHE_BYTES,
     ) -> None:
         self.tenant = tenant
@@ -95,6 +100,7 @@ class Worker:
         self._output_of = output_of
         self._moved = moved
         self._busy = busy
+        self._pressed = pressed
         self._cache_bytes = cache_bytes
         self._rests, self._gap, self._gap_at = RESTS, 0, float("-inf")
         self._followed: dict[int, Followed] = {}
@@ -157,7 +163,10 @@ class Worker:
         if more and len(places) == 1 and all(each.build.state == "building" for each in front):
             await self._rest(self._loop.time() - began, self._left)
         elif not more and self._folded > LIGHT_EVENTS and self._busy():
-            await asyncio.sleep(min(SERVES_RESTS * (self._loop.time() - began), SERVES_RESTS_MOST_S))
+            took_s = self._loop.time() - began
+            await asyncio.sleep(
+                PRESSED_S if self._pressed() else min(SERVES_RESTS * took_s, SERVES_RESTS_MOST_S)
+            )
             more = True  # likely
         if len(places) > 1:
             back = [each for each in at_work if each.place.seq == places[0]]

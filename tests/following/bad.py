@@ -75,11 +75,23 @@ def _half_an_append() -> None:
     edit(events.Events, "page", "whole = _without_last(found)", "whole = found")
 
 
+def _across_a_gap() -> None:
+    from gateway.follow import recent
+
+    edit(recent._Run, "add", "end is None or each.first_seq != end.seq + 1", "end is None")
+
+    def behind(run: recent._Run, place: Any, _events_max: int) -> Any:
+        return [append for first, (_, append) in run._appends.items() if first > place.seq]
+
+    recent._Run.behind = behind  # type: ignore[method-assign]
+
+
 BUILDS: dict[str, Build] = {
     "rows-apart": Build("writes places and rows apart", _rows_apart),
     "no-swap": Build("moves a place whoever has moved it, and takes what another holds", _no_swap),
     "serves-early": Build("serves a build before it has caught up", _serves_early),
     "half-an-append": Build("ends a page within an append", _half_an_append),
+    "across-a-gap": Build("takes what its gateway commits for all that is committed", _across_a_gap),
 }
 
 

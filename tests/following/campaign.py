@@ -264,5 +264,5 @@ class Campaign:
 async def run_campaign(seconds: float, seed: int, build: str | None = None) -> Result:
     """Raises what the campaign itself fails at; a violation is a result."""
     with open_folder() as folder:
-        async with open_stand(Path(folder), build, argv) as stand:
+        async with open_stand(Path(folder), build, argv, gateways_relay=True) as stand:
             return await Campaign(stand, seed).run(seconds)

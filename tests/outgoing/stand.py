@@ -128,14 +128,18 @@ async def open_stand(
     argv_of: Callable[[str | None, str], tuple[str, ...]] = argv,
     *,
     relay_count: int = RELAYS,
+    gateways_relay: bool = False,
 ) -> AsyncIterator[Stand]:
     """All of it runs, and every gateway answers. It ends at once. `build` names a bad one, which `argv_of`
-    starts (bad.py)."""
+    starts (bad.py). With `gateways_relay`, gateways do what relays do too."""
     servers = servers_in(folder)
     try:
         await servers.start()
         await migrate(servers.postgres_url, 1)
-        async with open_stand_at(servers, folder, build, argv_of, relay_count=relay_count) as stand:
+        at = open_stand_at(
+            servers, folder, build, argv_of, relay_count=relay_count, gateways_relay=gateways_relay
+        )
+        async with at as stand:
             yield stand
     finally:
         servers.close()
@@ -149,6 +153,7 @@ async def open_stand_at(
     argv_of: Callable[[str | None, str], tuple[str, ...]] = argv,
     *,
     relay_count: int = RELAYS,
+    gateways_relay: bool = False,
 ) -> AsyncIterator[Stand]:
     """The same at servers that run, whose database is migrated."""
     gateways: list[Gateway] = []
@@ -158,7 +163,7 @@ async def open_stand_at(
             tenant, neighbour = await open_account(pool), await open_account(pool)
         settings = _settings(servers)
         for number in range(GATEWAYS):
-            own = settings | {"SLUICE_RELAY": "off"}
+            own = settings | {"SLUICE_RELAY": "on" if gateways_relay else "off"}
             gateways.append(Gateway(argv_of(build, "serve"), number, own, folder))
         for number in range(relay_count):
             node = RelayNode(argv_of(build, "relay"), number, settings, folder)

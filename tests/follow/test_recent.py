@@ -1,0 +1,107 @@
+"""A follower behind which its gateway commits has these events without reading them back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import asyncpg
+import pytest
+
+from gateway.config import Config
+from gateway.events import Event, Stream
+from gateway.follow.events import Events
+from gateway.follow.recent import BYTES_MAX, EACH_BYTES, Recent
+from gateway.log.entries import SequencedAppend
+from gateway.log.epoch.settling import settling_without_log
+from gateway.log.log import Log
+from gateway.log.postgres import Postgres
+from gateway.log.read.followers import Tap
+from gateway.relay.outbox import Outbox
+from gateway.relay.position import BEGINNING, Place
+from tests.support import drive
+
+TYPES = frozenset(("order",))
+
+
+@pytest.fixture
+async def logs(config: Config) -> AsyncIterator[tuple[Log, Log]]:
+    place = drive.Place(config.postgres_url, config.redis_url)
+    gateways = [await drive.open_gateway(place) for _ in range(2)]
+    yield gateways[0].log, gateways[1].log
+    for each in gateways:
+        await each.close()
+
+
+@pytest.fixture
+async def outbox(config: Config, pool: asyncpg.Pool) -> AsyncIterator[Outbox]:
+    postgres = Postgres(pool, 60.0)
+    instance = await postgres.instance()
+    async with settling_without_log(config.postgres_url, postgres, 60.0) as settling:
+        yield Outbox(postgres, instance.partitions, settling.stands)
+
+
+async def test_events_are_handed_over_as_postgres_has_them_until_another_gateway_commits(
+    logs: tuple[Log, Log], outbox: Outbox, pool: asyncpg.Pool
+) -> None:
+    here, elsewhere = logs
+    tenant = drive.new_tenant()
+    p = outbox.partition(tenant)
+    recent = Recent(here.followers.tapped)
+    recent.hold((p,))
+    events = Events(pool, outbox, recent=recent)
+
+    def new() -> Stream:
+        return drive.new_stream(tenant)
+
+    await drive.appended(here, drive.append(new()))
+    first = (await events.page(tenant, p, BEGINNING, TYPES)).reached
+    assert events.committed_here(tenant, p, first, TYPES, 0) is None
+    await drive.appended(here, drive.append(new()))
+    await drive.appended(here, drive.append_to_all([new() for _ in range(3)]))
+    read = await events.page(tenant, p, first, TYPES)
+    assert events.committed_here(tenant, p, first, TYPES, 0) == read
+    assert len(read.events) == 4
+    assert events.committed_here(tenant, p, Place(first.seq, b"none"), TYPES, 0) is None  # another history
+    await drive.appended(elsewhere, drive.append(new()))
+    await drive.appended(here, drive.append(new()))
+    assert events.committed_here(tenant, p, read.reached, TYPES, 0) is None
+    behind = (await events.page(tenant, p, read.reached, TYPES)).reached
+    await drive.appended(here, drive.append(new()))
+    handed = events.committed_here(tenant, p, behind, TYPES, 0)
+    assert handed == await events.page(tenant, p, behind, TYPES)
+    recent.hold(())
+    assert events.committed_here(tenant, p, behind, TYPES, 0) is None
+
+
+def placed(seq: int, payload: bytes = b"{}") -> SequencedAppend:
+    stream = Stream(bytes(16), "order", "global")
+    event = Event(bytes(16), "was_placed", "user", "global", None, None, bytes(16), None, 1, 0, None, payload)
+    return SequencedAppend(stream, bytes(16), (event,), b"%032d" % seq, (), b"", seq, seq)
+
+
+class Taps:
+    def __init__(self) -> None:
+        self.of: dict[int, Tap] = {}
+
+    @contextmanager
+    def __call__(self, p: int, tap: Tap) -> Iterator[None]:
+        self.of[p] = tap
+        yield
+        del self.of[p]
+
+
+def test_of_many_appends_the_newest_are_held() -> None:
+    taps = Taps()
+    recent = Recent(taps)
+    recent.hold((1, 2))
+    payload = bytes(BYTES_MAX // 8 - EACH_BYTES)
+    taps.of[1]([placed(seq, payload) for seq in range(1, 10)])
+    mark = b"0000"
+    assert not recent.behind(1, Place(4, mark), 100)
+    assert [each.last_seq for each in recent.behind(1, Place(5, mark), 100)] == [6, 7, 8, 9]
+    assert [each.last_seq for each in recent.behind(1, Place(5, mark), 2)] == [6, 7]
+    taps.of[1]([placed(11)])
+    assert not recent.behind(1, Place(5, mark), 100)
+    recent.hold((2,))
+    assert taps.of.keys() == {2}
