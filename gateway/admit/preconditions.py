@@ -62,6 +62,9 @@ def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
     found = collect(headers, ASKING)
     if not found:
         return NOTHING_ASKED
+    only = found.get(b"idempotency-key") if len(found) == 1 else None
+    if only is not None and _KEY.fullmatch(only):  # as mostly
+        return Asked(idempotency_key=only.decode("ascii"))
     expected = _expected(found.get(b"if-match"), found.get(b"if-none-match"))
     if isinstance(expected, Refusal):
         return expected

@@ -5,16 +5,18 @@
 one            one gateway with all connections, all appends to one partition
 even           two gateways on that partition, half of the connections each
 skewed         the same, all but 4 and 4
+four           four gateways on that partition, a quarter of the connections each
 stopped        as `even`; one gateway is stopped (SIGSTOP) for a third of the time and then continues
 tenants/one    one gateway with all connections, to 4 tenants of different partitions
 tenants/two    two gateways, each with half of the connections of each tenant
 tenants/apart  two gateways, each with all connections of two of the tenants
 
-Two generators send, each half of the connections (but `skewed`), so that rows differ in nothing else. Rounds
-go over all of them in turn. A row's ratio is to the row of one gateway in the same round. `calls` are of the
-script that sequences, how many appends each carried, and how many carried none; then the mean time of a call
-and of a commit. `swaps` are commits that failed for one that succeeded; `standstill` is the longest time in
-which nothing was committed; `cores` how many were busy.
+Two generators send, each half of the connections (but `skewed`, and `four` of them a quarter each), so that
+rows differ in nothing else. Rounds go over all of them in turn. A row's ratio is to the row of one gateway in
+the same round, of its rate and of the CPU of all servers for an append. `calls` are of the script that
+sequences, how many appends each carried, and how many carried none; then the mean time of a call and of a
+commit. `swaps` are commits that failed for one that succeeded; `standstill` is the longest time in which
+nothing was committed; `cores` how many were busy.
 """
 
 from __future__ import annotations
@@ -55,12 +57,13 @@ LOOK_EVERY_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`connections` of each generator; each has a gateway of its own, if there are two `gateways`. `tenants`:
-    how many, each in a partition of its own; `apart`: each generator has its own share of them; `stops`: the
-    last gateway stands still for the second third of the time. `to` is the row that its ratio is to."""
+    """`connections` of each generator; each has a gateway of its own, if there are so many `gateways`.
+    `tenants`: how many, each in a partition of its own; `apart`: each generator has its own share of them;
+    `stops`: the last gateway stands still for the second third of the time. `to` is the row that its ratio is
+    to."""
 
     name: str
-    connections: tuple[int, int]
+    connections: tuple[int, ...]
     gateways: int = 2
     tenants: int = 1
     apart: bool = False
@@ -78,6 +81,7 @@ def plans(connections: int) -> list[Plan]:
         Plan("one", halves, 1),
         Plan("even", halves),
         Plan("skewed", (connections - FEW, FEW)),
+        Plan("four", (connections // 4,) * 4, 4),
         Plan("stopped", halves, stops=True),
         Plan("tenants/one", halves, 1, TENANTS, to="tenants/one"),
         Plan("tenants/two", halves, 2, TENANTS, to="tenants/one"),
@@ -103,6 +107,11 @@ class Outcome:
     """Of an append, gateways together."""
     cores: float
     unexpected: str | None
+
+    @property
+    def servers_us(self) -> float:
+        """CPU of an append, of all but the generators."""
+        return sum(each for name, each in self.cpu_us.items() if name != "generator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,18 +300,24 @@ def _counts(served: Served) -> Counts:
     )
 
 
+def _median_of(ratios: Sequence[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else "–"
+
+
 def _tell(plan: Plan, outcomes: dict[str, list[Outcome]]) -> str:
     mine, base = outcomes[plan.name], outcomes.get(plan.to, [])
     median = sorted(mine, key=lambda each: each.per_s)[len(mine) // 2]
-    ratios = [each.per_s / one.per_s for each, one in zip(mine, base, strict=False)]
-    ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else "–"
+    pairs = list(zip(mine, base, strict=False))
+    rate = _median_of([each.per_s / one.per_s for each, one in pairs])
+    dearer = _median_of([each.servers_us / one.servers_us for each, one in pairs])
     shares = " + ".join(f"{each:,.0f}" for each in median.each_per_s)
     cpu = ", ".join(f"{name} {each:.0f}" for name, each in median.cpu_us.items())
     return (
-        f"{plan.name:13} {median.per_s:>7,.0f}/s ({shares}); ratio {ratio}; p99 {median.p99_ms:.0f} ms; "
-        f"calls {median.calls_per_s:,.0f}/s of {median.appends_a_call:.1f} (+ {median.empty_calls:.0%} "
-        f"empty), {median.call_ms:.1f} ms + {median.commit_ms:.1f} ms; swaps {median.failed_swaps:.2f}; "
-        f"standstill {median.standstill_ms:.0f} ms; CPU µs {cpu}; cores {median.cores:.2f}"
+        f"{plan.name:13} {median.per_s:>7,.0f}/s ({shares}); ratio {rate}, of CPU {dearer}; "
+        f"p99 {median.p99_ms:.0f} ms; calls {median.calls_per_s:,.0f}/s of {median.appends_a_call:.1f} "
+        f"(+ {median.empty_calls:.0%} empty), {median.call_ms:.1f} ms + {median.commit_ms:.1f} ms; "
+        f"swaps {median.failed_swaps:.2f}; standstill {median.standstill_ms:.0f} ms; "
+        f"CPU µs {cpu}; cores {median.cores:.2f}"
     )
 
 

@@ -157,7 +157,8 @@ class Connection(HttpToolsProtocol):
             if self.transport.get_write_buffer_size():
                 self._await_reader()
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)

@@ -102,10 +102,11 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     @property
     def to_look_up(self) -> bool:
         """Whether Postgres must be asked for its identities before it may be sequenced."""
-        if self.looked_up is not None or self.done:
+        if self.looked_up is not None:
             return False
         append = self.append
-        return self.again or bool(append.chosen) or (bool(append.claims) and append.claims_values)
+        chosen = self.again or append.retry.chosen or (append.claims and append.claims_values)
+        return bool(chosen) and not self.done
 
     def placed_at(self, first_version: int) -> None:
         link = self.link
@@ -271,16 +272,16 @@ class Queue(deque[Pending]):
         most = min(most, limits.sequence_appends_max)
         events = size = 0
         while self and len(batch) < most:
-            if looked_up and self[0].to_look_up:
+            pending = self[0]
+            if looked_up and pending.to_look_up:
                 break
-            append = self[0].append
+            append = pending.append
             if batch and (
                 size + append.size_bytes > limits.sequence_bytes_max
                 or events + len(append.events) > limits.commit_rows_max
             ):
                 break
-            pending = self.popleft()
-            self._took(pending)
+            self._took(self.popleft())
             if not pending.done:
                 batch.append(pending)
                 size += append.size_bytes

@@ -135,7 +135,7 @@ class Sequencer:
             self._conditions.ask(pending)
             return
         self._queue.put(pending)
-        if append.chosen or append.claims:
+        if append.retry.chosen or append.claims:
             self.look_ups.ask(pending)
         if not self._work.is_set():
             self._work.set()
