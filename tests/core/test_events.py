@@ -502,6 +502,9 @@ def test_a_receipt_leaves_out_implied_events_and_the_streams_that_only_they_have
     assert (receipt.implied, receipt.length) == (2, 5)
     one = spread_append(implied=1).committed_at(5, 2, 40, (5, 1, 6))
     assert one.places == ((STREAM, 5), (OTHER, 1))
+    retry, spread = make_retry(TENANT, None, (), b"d"), Spread((STREAM, OTHER), (0, 0, 1))
+    two = make_append(STREAM, events_of(*IDS), 4, retry, spread=spread, implied=1)
+    assert two.committed_at(5, 2, 40, (5, 6, 1)) == Appended("global", 5, IDS[:2])
 
 
 def test_a_receipt_has_the_form_of_its_append_where_its_events_do_not_tell_it() -> None:
@@ -515,6 +518,7 @@ def test_a_receipt_has_the_form_of_its_append_where_its_events_do_not_tell_it() 
     assert several.committed_at(5).places == ((STREAM, 5),)
     assert unpack_header(several.header).form == several.form == OF_SEVERAL
     assert same_append(several, OTHER, 3, retry).form == OF_SEVERAL
+    retry, spread = make_retry(TENANT, None, (), b"d"), Spread((STREAM, OTHER), (0, 0, 1))
     two = make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry, form=OF_SEVERAL)
     assert two.committed_at(5).places == ((STREAM, 5), (STREAM, 6))
     assert make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry).committed_at(5).of_batch
