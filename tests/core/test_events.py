@@ -518,7 +518,6 @@ def test_a_receipt_has_the_form_of_its_append_where_its_events_do_not_tell_it() 
     assert several.committed_at(5).places == ((STREAM, 5),)
     assert unpack_header(several.header).form == several.form == OF_SEVERAL
     assert same_append(several, OTHER, 3, retry).form == OF_SEVERAL
-    retry, spread = make_retry(TENANT, None, (), b"d"), Spread((STREAM, OTHER), (0, 0, 1))
     two = make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry, form=OF_SEVERAL)
     assert two.committed_at(5).places == ((STREAM, 5), (STREAM, 6))
     assert make_append(STREAM, events_of(FIRST, SECOND), ANY_LENGTH, retry).committed_at(5).of_batch
