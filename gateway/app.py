@@ -355,7 +355,7 @@ async def _running(
     """Log, catalog and assigner at work, looked at by operators from before their start to after their
     end."""
     await catalog.start()
-    log.on_watch(catalog.refresh)
+    log.watch.on_look(catalog.refresh)
     metrics.read_at_scrape(log.readings)
     metrics.read_at_scrape(lambda: _readings(catalog))
     health = Health(lambda: log.ready(), "No append could commit now", lambda: log.mode)
@@ -439,7 +439,7 @@ def _edge(
     outcomes, states = Outcomes(log, outbox), States(log, folder, config)
     keys, source_keys = KeyWatch(catalog), SourceKeys(pool)
     parents, named = Parents(aliases, children, outcomes), NamedAnswers(store)
-    log.on_watch(keys.look)
+    log.watch.on_look(keys.look)
     bounds = LiveBounds(config, limited)
     rows = RowReader(going_out.rows, going_out.moves, outbox)
     live_rows = LiveRows(rows, keys, bounds, stopping)

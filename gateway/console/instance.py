@@ -10,7 +10,7 @@ import asyncpg
 
 from gateway.catalog.closing import READER_GONE_S
 from gateway.console.sessions import ANSWER_S
-from gateway.log.log import REACH_KEPT_S
+from gateway.log.watch import REACH_KEPT_S
 from gateway.postgres.statements import statement_of
 
 KNOWN_MAX: Final = 100

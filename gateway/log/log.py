@@ -10,9 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import asyncpg
 from redis.asyncio import Redis
@@ -35,7 +33,6 @@ from gateway.log.append.pending import Backlog, Link, Waiter
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.append.sweeper import Sweeper
 from gateway.log.commit_connection import CommitConnection
-from gateway.log.epoch.commit_evidence import MARK_EVERY
 from gateway.log.epoch.notices import EpochChanges, Outage
 from gateway.log.epoch.partition import Partition, partition_of
 from gateway.log.epoch.redis_health import RedisHealth
@@ -52,6 +49,7 @@ from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.log.storage import Storage
+from gateway.log.watch import Watch
 from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
@@ -59,14 +57,8 @@ from gateway.telemetry.steps import Telemetry, unwatched
 
 logger = logging.getLogger("sluice.log")
 
-WATCH_EVERY_S = 0.5
-LOOK_FOR_MARKS_EVERY_S = 5.0
-# Reads trust Redis only while this gateway knows the partitions' epochs: under a split that bounds staleness.
-TRUST_S = 1.0
 EXPIRE_EVERY_S = 0.1
 TELL_EVERY_S = 0.25
-# A gateway that can't reach Redis says so at each look at Postgres; after this it is gone.
-REACH_KEPT_S = 2.0
 # Commits of this gateway wake their followers; those of other gateways are seen at the next look.
 FOLLOW_POLL_S = 0.1
 
@@ -140,18 +132,18 @@ class Log:
             self._metrics,
             limits.direct_after_s,
         )
+        self.watch = Watch(
+            self._postgres, self._settling, partitions, self._postgres_outage, self._changes, self._owner
+        )
         self._evictor = Evictor(
             self._scripts,
             [lane.partition for lane in self._lanes],
             limits,
             self._metrics,
-            self._in_touch,
+            self.watch.in_touch,
         )
         self._lane_of: dict[bytes, PartitionWorkers] = {}
-        self._watched_at = 0.0
-        self._told_missing = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._on_watch: list[Callable[[], Awaitable[None]]] = []
 
     def _partition(self, number: int) -> Partition:
         limits = self._limits
@@ -238,19 +230,16 @@ class Log:
     async def page(self, wanted: Range, *, strong: bool = False) -> Page:
         """Committed events and the stream's committed length; `strong`: as Postgres has them, whatever Redis
         says. Raises PostgresTrouble."""
-        trusted = not strong and self._in_touch()
+        trusted = not strong and self.watch.in_touch()
         return await self._lane_for(wanted.stream.tenant).reader.page(wanted, trusted=trusted)
 
     def in_redis(self, tenant: bytes) -> bool:
         """Whether `look` may tell anything."""
-        return self._in_touch() and self._lane_for(tenant).partition.in_redis
+        return self.watch.in_touch() and self._lane_for(tenant).partition.in_redis
 
     def look(self, wanted: Range, told: Callable[[Page | None], None]) -> None:
         """Without a task: `told` is called soon, with the page where Redis tells all of it, else None."""
         self._lane_for(wanted.stream.tenant).reader.look(wanted, told)
-
-    def _in_touch(self) -> bool:
-        return self._loop.time() - self._watched_at < TRUST_S
 
     async def version_at(self, stream: Stream, at_ms: int) -> int:
         """The last version recorded at or before a time; 0: none. Raises PostgresTrouble."""
@@ -314,10 +303,6 @@ class Log:
 
     # -- life
 
-    def on_watch(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Called at each look at Postgres, twice a second; may raise PostgresTrouble."""
-        self._on_watch.append(call)
-
     async def start(self) -> None:
         """Starts every task; partitions open in the background."""
         for lane in self._lanes:
@@ -335,7 +320,15 @@ class Log:
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
         looks_after = (self._sweeper.run, self._evictor.run, self.storage.run)
-        for loop in (*looks_after, self._watch, self._mark, self._expire, self._tell, telling, listening):
+        for loop in (
+            *looks_after,
+            self.watch.run,
+            self.watch.run_marking,
+            self._expire,
+            self._tell,
+            telling,
+            listening,
+        ):
             self._tasks.append(self._loop.create_task(_for_ever(loop)))
 
     async def stop(self, timeout_s: float) -> None:
@@ -394,80 +387,6 @@ class Log:
             raise
         if reply[0] == b"FENCED":
             raise RedisTrouble(f"partition {partition.number} is fenced ({reply[1].decode()})")
-
-    async def _watch(self) -> None:
-        while True:
-            begun = self._loop.time()
-            before = [(lane.partition.epoch, lane.partition.committed_seq) for lane in self._lanes]
-            try:
-                rows = await self._postgres.fetch("partitions")
-                if self._postgres_outage.lasts:
-                    # It may be another Postgres than before, or the same with less in it.
-                    for lane in self._lanes:
-                        self._distrust(lane)
-                for row in rows:
-                    self._learn(row, *before[row["p"]])
-                for call in self._on_watch:
-                    await call()
-                self._watched_at = begun
-                await self._compare_reach()
-            except PostgresTrouble as trouble:
-                self._postgres_outage.noticed(str(trouble))
-            else:
-                self._postgres_outage.over()
-            await asyncio.sleep(WATCH_EVERY_S)
-
-    async def _mark(self) -> None:
-        """Keeps marks of the chains, so that a Redis is compared with a bounded part of the history."""
-        marked: dict[int, int] = {}
-        while True:
-            await asyncio.sleep(LOOK_FOR_MARKS_EVERY_S)
-            stand = {lane.partition.number: lane.partition.committed_seq for lane in self._lanes}
-            due = [p for p, seq in stand.items() if seq - marked.get(p, 0) >= MARK_EVERY]
-            if due:
-                with suppress(PostgresTrouble):  # the watch tells of it
-                    await self._postgres.fetch("mark", due, MARK_EVERY)
-                    marked.update((p, stand[p]) for p in due)
-
-    async def _compare_reach(self) -> None:
-        """Tells the other gateways which partitions' Redis this one can't reach, and hears what they can't:
-        while any gateway can't, none goes back to it, or they would drive each other out without end."""
-        missing = [lane.partition.number for lane in self._lanes if lane.partition.reach.failing]
-        if not (missing or self._told_missing or self.mode == DIRECT):
-            return
-        told = await self._postgres.fetch("reach", self._owner, missing, REACH_KEPT_S)
-        self._told_missing = bool(missing)
-        for lane in self._lanes:
-            number = lane.partition.number
-            lane.partition.reach.heard(tuple(row["gateway"] for row in told if number in row["partitions"]))
-        self._changes.kept_by([] if missing else sorted(row["gateway"] for row in told))
-
-    def _learn(self, row: Any, known_epoch: int, known_seq: int) -> None:
-        """What was known before the row was read: its epoch, and that `known_seq` was committed."""
-        lane = self._lanes[row["p"]]
-        partition = lane.partition
-        if not partition.epoch:
-            partition.rewound = row["rewound"]  # reads do not wait until it is open
-        if not partition.open or partition.epoch != known_epoch:
-            return  # being verified, for which its memory is needed as is, or verified since the look began
-        seq, known = row["seq"], partition.committed_seq
-        another = seq == known and row["chain"] != partition.committed_chain
-        if row["epoch"] != partition.epoch or seq < known_seq or another or row["alarm"] is not None:
-            self._distrust(lane)
-            return
-        if seq > known:
-            self._settling.soon(partition).add_done_callback(lambda _: self._heed(lane))
-        elif partition.curious:
-            lane.sequencer.wake()
-
-    def _heed(self, lane: PartitionWorkers) -> None:
-        """How far its partition is committed may be known by now, or contradict what was known."""
-        if lane.partition.curious or not lane.partition.open:
-            lane.sequencer.wake()
-
-    def _distrust(self, lane: PartitionWorkers) -> None:
-        lane.partition.distrust()
-        lane.sequencer.wake()
 
     async def _expire(self) -> None:
         while True:

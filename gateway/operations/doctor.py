@@ -14,10 +14,10 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from gateway.log.epoch.partition import PARTITION_RULE
-from gateway.log.log import REACH_KEPT_S
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.log.redis.servers import Server
+from gateway.log.watch import REACH_KEPT_S
 from gateway.operations import (
     direct_findings,
     follow_findings,

@@ -49,7 +49,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
 @pytest.fixture(autouse=True)
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway that stood still for a second would take no express until it has looked at Postgres again."""
-    monkeypatch.setattr("gateway.log.log.TRUST_S", 60.0)
+    monkeypatch.setattr("gateway.log.watch.TRUST_S", 60.0)
 
 
 async def same_both_ways(taken: Taken, served: Served, asked: bytes) -> Answer:

@@ -192,8 +192,8 @@ async def test_the_way_back_reads_nothing_of_what_was_appended_meanwhile(
 async def test_a_redis_of_an_old_file_is_compared_up_to_the_next_mark(
     open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.log.log.MARK_EVERY", 100)
-    monkeypatch.setattr("gateway.log.log.LOOK_FOR_MARKS_EVERY_S", 0.05)
+    monkeypatch.setattr("gateway.log.watch.MARK_EVERY", 100)
+    monkeypatch.setattr("gateway.log.watch.LOOK_FOR_MARKS_EVERY_S", 0.05)
     log = await open_log()
     stream = new_stream()
     await appended(log, append(stream, 5))
@@ -335,7 +335,7 @@ async def all_direct(*logs: Log) -> None:
 async def test_a_gateway_without_redis_takes_all_along_and_no_gateway_goes_back_before_it_does(
     open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.log.log.REACH_KEPT_S", 3.0)  # longer than all stands still now and then
+    monkeypatch.setattr("gateway.log.watch.REACH_KEPT_S", 3.0)  # longer than all stands still now and then
     well, cut_off = await open_log(), await open_gateway(no_redis(place))
     stream = new_stream()
     try:

@@ -260,7 +260,7 @@ async def test_while_postgres_is_away_or_a_loss_is_undecided_no_journal_goes(
         evictor._commits[partition.number].note(0, partition.committed_seq)
         assert await evictor._trim(partition, 0) == 0
         assert await redis.xlen(partition.keys.journal) > 0
-    log._evictor._in_touch = log._in_touch
+    log._evictor._in_touch = log.watch.in_touch
     await appended(log, append(stream))
 
     async def trimmed() -> bool:

@@ -253,9 +253,9 @@ async def test_a_look_at_postgres_that_began_before_a_partition_was_sealed_does_
     await looked.arrived()
     await wipe_partition(log, stream)
     verified = verifications(log, stream)
-    begun = log._watched_at
+    begun = log.watch.looked_at
     looked.open()
-    await until(lambda: log._watched_at > begun)
+    await until(lambda: log.watch.looked_at > begun)
     await appended(log, append(stream))
     assert verified == []
     await check_invariants(place)
