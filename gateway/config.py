@@ -172,7 +172,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "postgres_url",
         url(server_urls.POSTGRES, server_urls.postgres),
-        "Decides on and stores every event: the primary, not a replica.",
+        "Decides and stores every event; name the primary, not a replica.",
     ),
     ("host", word("an address"), "The address to bind; loopback by default."),
     ("port", integer(0, PORT_MAX), "The port for clients; 0 picks a free one."),
@@ -202,8 +202,8 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "allow_private_targets",
         SWITCH,
-        "Permits subscriptions to http and private addresses, and Amazon SNS at one: a way into your "
-        "network.",
+        "Permits subscriptions to http URLs and private addresses, and an Amazon SNS at one: tenants can "
+        "then send requests into your network.",
     ),
     ("log_level", LEVEL, "The lowest level that is logged."),
     ("otel", SWITCH, "Sends traces; by default only if OTEL_EXPORTER_OTLP_ENDPOINT is set."),
@@ -342,8 +342,8 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "webhook_quarantine_retention_days",
         integer(1, 36_500),
-        "How long a quarantined delivery waits for a replay before it is deleted and logged; never less "
-        "than others.",
+        "How long a quarantined delivery can be replayed before it is deleted and logged; at least as long "
+        "as other deliveries.",
     ),
     (
         "feed_gzip",

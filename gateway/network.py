@@ -52,7 +52,7 @@ async def _looked_up(host: str, port: int) -> list[Any]:
     looking = _looking.get(key)
     if looking is None or looking.get_loop() is not asyncio.get_running_loop():
         if len(_looking) >= LOOKUPS_MAX:
-            raise OSError(f"{host} is not looked up: {LOOKUPS_MAX} other names are silent")
+            raise OSError(f"{host} is not looked up: {LOOKUPS_MAX} look-ups of other names are unanswered")
         looking = _looking[key] = _look_up(host, port)
         looking.add_done_callback(lambda _: _looking.pop(key, None))
     return await asyncio.shield(looking)
@@ -81,7 +81,7 @@ def _look_up(host: str, port: int) -> asyncio.Future[list[Any]]:
 
 def _require_public(host: str, address: str) -> None:
     if not is_public(ipaddress.ip_address(address.partition("%")[0])):
-        raise RefusedAddress(f"{host} is at a private address, {address}: only public ones are called")
+        raise RefusedAddress(f"{host} is at the private address {address}; only public ones are permitted")
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):

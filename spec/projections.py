@@ -87,7 +87,7 @@ def _read(name: str, value: object, pointer: str, spec: Spec, report: Report) ->
             why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
     if ("on" in value) == ("join" in value):
-        why = "A projection needs `on`, what events do to rows, or else `join`, what rows are made of."
+        why = "A projection needs `on` (what events do to rows) or `join` (what rows are made of)."
         report.add("missing_key", pointer, why)
     kind = value.get("key_kind", "identifier")
     if kind not in ("identifier", "text"):

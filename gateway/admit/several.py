@@ -264,7 +264,7 @@ def _lengths(sent: Sent, streams: Sequence[Stream]) -> dict[Stream, int] | Refus
         path = f"events[{n}].previous_length"
         if stream in lengths:
             if event.previous_length is not None:
-                why = "An earlier event is of the same aggregate: only the first of them says its length."
+                why = "Send `previous_length` only with the first event of an aggregate."
                 return Refusal("contradiction", why, path)
             continue
         lengths[stream] = ANY_LENGTH if event.previous_length is None else event.previous_length

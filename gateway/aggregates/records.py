@@ -143,7 +143,7 @@ class Records:
                 if outcome.which not in rules or not fits:
                     return outcome
                 if self._loop.time() > until:
-                    return NotCommitted("other appends to the aggregates were faster until its deadline")
+                    return NotCommitted("other appends to the aggregates came first until its deadline")
         except Busy as busy:
             return NotCommitted(busy.why.rstrip("."))
         except PostgresTrouble:
@@ -192,7 +192,7 @@ class Records:
                     if not (isinstance(outcome, Conflict) and fits):
                         return outcome
                     if self._loop.time() > until:
-                        return NotCommitted("other appends to the aggregate were faster until its deadline")
+                        return NotCommitted("other appends to the aggregate came first until its deadline")
         except Busy as busy:
             return NotCommitted(busy.why.rstrip("."))
         except PostgresTrouble:
@@ -262,7 +262,7 @@ class Records:
             return None
         if stated - {last.record.content}:
             return Declined(
-                Refusal("content_differs", "The aggregate holds other content, which never changes.")
+                Refusal("content_differs", "The aggregate was made with other content, which can't change.")
             )
         if stated and None not in records:
             return await self._unchanged(append, last)

@@ -102,7 +102,10 @@ def rotate(
     grace: Annotated[
         int | None,
         typer.Option(
-            metavar="HOURS", min=0, max=24 * DAYS_MAX, help="The old key's; else it ends when revoked."
+            metavar="HOURS",
+            min=0,
+            max=24 * DAYS_MAX,
+            help="Until the old key ends; default: no limit.",
         ),
     ] = None,
     postgres: PostgresOption = None,

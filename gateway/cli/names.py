@@ -247,7 +247,7 @@ def rebuild(
     elif rebuilt.unchanged:
         say(f"{rebuilt.names} names rebuilt, no differences")
     else:
-        refuse(f"{rebuilt.names} names rebuilt; the tables had differed from what the events say")
+        refuse(f"{rebuilt.names} names rebuilt; the tables differed from the events")
     if not rebuilt.unchanged:
         raise typer.Exit(1)
 

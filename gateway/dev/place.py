@@ -84,7 +84,9 @@ def socket_folder(preferred: Path, account: Account | None, file_name: str) -> P
             os.chown(short, account.uid, account.gid)
     found = short.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
-        raise CannotStart(f"{short} is not only ours: remove it, or choose a shorter folder with --data.")
+        raise CannotStart(
+            f"{short} is open to other users: remove it, or choose a shorter folder with --data."
+        )
     return short
 
 

@@ -109,7 +109,7 @@ class ServiceProcess:
         self.begin_stop()
         if not self._gone(grace_s, hurried):
             if not hurried():
-                self._say(f"{self.name} (pid {self.pid}) does not stop within {grace_s:g} s: ending it")
+                self._say(f"{self.name} (pid {self.pid}) did not stop within {grace_s:g} s: killing it")
             self.signal(hurry)
             if not self._gone(SETTLED_S):
                 self.kill()

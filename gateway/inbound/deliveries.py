@@ -102,7 +102,7 @@ def deliveries(source: Source, request: Request) -> tuple[Delivery, ...] | Unrea
     if listed is None:  # also a batch's sender that sends one thing for once
         return (_delivery(source, request, body, value, body, spelled=spelled),)
     if len(listed) > ITEMS_MAX:
-        why = f"The batch has {len(listed)} items; at most {ITEMS_MAX} are taken apart."
+        why = f"The batch has {len(listed)} items; at most {ITEMS_MAX} are accepted."
         return _unreadable(source, request, "too_large", why)
     return tuple([_delivery(source, request, raw, item, raw, n) for n, (raw, item) in enumerate(listed)])
 

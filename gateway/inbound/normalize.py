@@ -165,7 +165,7 @@ def _canonical(spec: Spec, key: str | None) -> str | Quarantine:
     canonical = canonicalize(key or "", spec.singletons)
     if canonical is None:
         return Quarantine(
-            "invalid_identifier", f"{shown(key or '')} is not one of the four kinds of identifier."
+            "invalid_identifier", f"{shown(key or '')} is not an identifier of any of the four kinds."
         )
     return canonical
 

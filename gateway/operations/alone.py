@@ -15,7 +15,7 @@ async def alone(place: Place) -> AsyncIterator[None]:
     """Raises OperationFailed while another repair or rewind of this instance runs."""
     async with place.pool.acquire() as connection:
         if not await connection.fetchval(statement("lock")):
-            raise OperationFailed("another `sluice repair` or `sluice rewind` is running: wait for its end")
+            raise OperationFailed("another `sluice repair` or `sluice rewind` is running: wait for it to end")
         try:
             yield
         finally:

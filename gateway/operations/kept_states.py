@@ -72,7 +72,12 @@ async def _check(place: Place, row: Any, deployed: Deployed, report: Report) -> 
     if folded != kept:
         p = partition_of(stream.tenant, place.instance.partitions)
         where = f"stream {stream.aggregate_type}/{stream.key} of tenant {row['tenant']}"
-        report.violated("kept", p, where, f"the state kept at version {row['version']} is not its events'")
+        report.violated(
+            "kept",
+            p,
+            where,
+            f"the kept state of version {row['version']} differs from the fold",
+        )
 
 
 async def _folded(place: Place, stream: Stream, last: int, handlers: Handlers) -> Folded:

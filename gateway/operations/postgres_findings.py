@@ -141,7 +141,7 @@ def promises(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) -> l
 def _failover(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) -> tuple[bool, str]:
     names, commit = server["synchronous_standby_names"], server["synchronous_commit"]
     if not names:
-        return False, "no synchronous standby; Sluice notices a loss and refuses to continue without it"
+        return False, "no synchronous standby; Sluice detects a loss and halts until an operator decides"
     if commit not in _FAILOVER_SAFE:
         return (
             False,
@@ -159,7 +159,7 @@ def _standby_ready(server: Mapping[str, Any], standbys: Mapping[str, Any] | None
 
 def _told_standbys(standbys: Mapping[str, Any] | None) -> str:
     if standbys is None:
-        return "not to be seen by this role"
+        return "this role can't see them"
     return f"{standbys['connected']} connected, {standbys['synchronous']} synchronous"
 
 

@@ -34,4 +34,4 @@ class Declared:
 
 
 def named(value: object) -> str:
-    return shown(value) if isinstance(value, str) else "such thing"
+    return shown(value) if isinstance(value, str) else "such name"

@@ -83,7 +83,7 @@ class Schedules:
         """Sets a timer of the client's own. Its Idempotency-Key makes it one."""
         key = Head(request.scope).get(b"idempotency-key")
         if key is None or not _KEY.fullmatch(key):
-            why = "Send an Idempotency-Key: a timer that is sent again must not be set twice."
+            why = "Send an `Idempotency-Key`, so that a repeated request does not set a second timer."
             raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
         known = ("due_at", "delay", "emit", "cancel_on")
         body = await read_object(request, self._aside, self._config, known)

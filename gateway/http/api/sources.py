@@ -135,7 +135,7 @@ class Sources:
         canonical = canonicalize(key, () if spec is None else spec.singletons)
         if canonical is None:
             raise Refused(
-                Refusal("invalid_identifier", "This is not one of the four kinds of identifier.", "key")
+                Refusal("invalid_identifier", "This is not an identifier of any of the four kinds.", "key")
                 if spec is None
                 else bad_identifier(key, spec, "key")
             )

@@ -80,7 +80,7 @@ _OUTCOME = (
     Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
     Refusal("rule_violated", "Only 2 are left.", "rules[0]"),
     Refusal("not_unique", "Another aggregate has this value: user ABC123XYZ.", "data.email"),
-    Refusal("content_differs", "The aggregate holds other content, which never changes."),
+    Refusal("content_differs", "The aggregate was made with other content, which can't change."),
     Refusal("key_taken", "Another project has the key VNO.", "data.key"),
     _NOT_COMMITTED,
     Refusal("outcome_unknown", "The event may or may not be there."),
