@@ -19,6 +19,7 @@ from gateway.follow.worker import CACHE_BYTES
 from gateway.http.api.reads import FIRST_PAGES_BYTES_MAX
 from gateway.http.openapi import endpoint
 from gateway.inbound import recorder
+from gateway.log.epoch.marks import BYTES_MAX as MARKS_BYTES_MAX
 from gateway.relay.live import KEPT_BYTES, PENDING_BYTES_MAX
 
 IDLE_BYTES: Final = 90 * 1024 * KIB
@@ -56,6 +57,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         Part("headers that are being received", headers, "header_bytes_max"),
         Part("appends that wait for Redis", config.queue_bytes_max, "queue_bytes_max"),
         Part("filters of identities", config.identity_filter_bytes_max, "identity_filter_bytes_max"),
+        Part("marks of committed events", MARKS_BYTES_MAX * partitions, "partitions"),
         Part("what live tails take over", PENDING_BYTES_MAX * partitions, "partitions"),
         Part("messages to live followers", KEPT_BYTES),
         Part("states that are kept", KEPT_BYTES_MAX),

@@ -291,6 +291,11 @@ def tag_key(tenant: bytes, tag: str) -> bytes:
     return sha256(_TAG_DOMAIN + tenant + tag.encode()).digest()[:16]
 
 
+def tag_keys(tenant: bytes, tags: Tags) -> bytes:
+    """Of the tags of all events of an append, one after another."""
+    return b"".join([tag_key(tenant, tag) for of_event in tags for tag in of_event])
+
+
 def request_digest(path: str, body: bytes, expected: int) -> bytes:
     """What must be equal in a retry: canonical path, body bytes and the version asked for beside them."""
     text, number = path.encode(), b"%d" % expected
@@ -353,6 +358,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     until this one is sequenced they have no events."""
     form: int | None = None
     """OF_BATCH or OF_SEVERAL; None where its events tell in which form its receipt is."""
+    tag_keys: bytes = b""
+    """By what the tags of all its events are stored, one after another."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -446,6 +453,7 @@ def make_append(
         implied=implied,
         fresh=fresh,
         form=form,
+        tag_keys=tag_keys(stream.tenant, tags) if tags else b"",
     )
 
 

@@ -37,6 +37,11 @@ def matches(items: Items, aggregate_type: str, key: str, event_type: str, tags: 
     return any(item.takes(aggregate_type, event_type, own, tags) for item in items)
 
 
+def tags_of(items: Items) -> tuple[str, ...]:
+    """The tags of all items, those of one in the order of the alphabet."""
+    return tuple([tag for item in items for tag in sorted(item.tags)])
+
+
 class Condition(msgspec.Struct, frozen=True, gc=False):
     """Of an append: no event of its tenant behind `after` may match any of the items. `after` is the seq of
     an event in the tenant's partition, with the beginning of its row digest; 0 is before the first."""

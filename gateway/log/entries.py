@@ -25,7 +25,7 @@ from gateway.events import (
     row_digests,
     salted,
     salts_of,
-    tag_key,
+    tag_keys,
     unpack_event,
     unpack_header,
 )
@@ -37,7 +37,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     """An append with the place that a script gave it: its last event stands at `last_seq`. Of one to several
     streams, `stream` and `first_version` are the first event's, and `versions` those of all events. `salts`
     are its rows', one after another; empty where an earlier release has sequenced it. `form` is its
-    append's."""
+    append's, and so are `tag_keys`."""
 
     stream: Stream
     append_id: bytes
@@ -53,6 +53,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     claims: tuple[Claim, ...] = ()
     salts: bytes = b""
     form: int | None = None
+    tag_keys: bytes = b""
 
     @property
     def first_seq(self) -> int:
@@ -91,7 +92,7 @@ def sequenced_append(append: Append, firsts: Sequence[int], last_seq: int) -> Se
     return SequencedAppend(
         append.stream, append.append_id, append.events, append.digests, retry.chosen, retry.request_digest,
         firsts[0], last_seq, append.tags, spread, () if spread is None else spread.versions(firsts),
-        append.claims, salts_of(append.packed), append.form,
+        append.claims, salts_of(append.packed), append.form, append.tag_keys,
     )  # fmt: skip
 
 
@@ -128,6 +129,7 @@ def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend
         claims=header.claims,
         salts=salts_of(packed),
         form=header.form,
+        tag_keys=tag_keys(header.stream.tenant, header.tags),
     )
     return placed, chain.decode()
 
@@ -220,13 +222,11 @@ def _tags(run: Sequence[SequencedAppend]) -> tuple[str | None, str | None]:
     tagged = [placed for placed in run if placed.tags]
     if not tagged:
         return None, None
-    keys: list[bytes] = []
     seqs: list[int] = []
     for placed in tagged:
         for seq, tags in enumerate(placed.tags, placed.first_seq):
-            keys += [tag_key(placed.stream.tenant, tag) for tag in tags]
             seqs += [seq] * len(tags)
-    return uuids(keys), _numbers(seqs)
+    return uuids([placed.tag_keys for placed in tagged]), _numbers(seqs)
 
 
 def _revisions(events: Sequence[Event]) -> str | None:

@@ -14,7 +14,14 @@ from tests.support.bad_builds import Build, argv_of, edit, run
 def _remembered_only() -> None:
     from gateway.log.append.conditions import Conditions
 
-    edit(Conditions, "_settle", "elif found.none:", "elif True:")
+    edit(Conditions, "_settle", "if found.none:", "if True:")
+
+
+def _known_without_a_look() -> None:
+    from gateway.log.append.conditions import Conditions
+
+    edit(Conditions, "told_by_redis", "Look(partition.epoch, condition.after, 0)",
+         "Look(partition.epoch, max(condition.after, partition.committed_seq), 0)")  # fmt: skip
 
 
 def _position_too_far() -> None:
@@ -25,6 +32,7 @@ def _position_too_far() -> None:
 
 BUILDS: dict[str, Build] = {
     "remembered-only": Build("takes what Redis does not have for nothing", _remembered_only),
+    "known-without-a-look": Build("takes what is committed for looked at", _known_without_a_look),
     "position-too-far": Build("has `position` behind matches that it does not show", _position_too_far),
 }
 

@@ -17,11 +17,13 @@ from gateway.events import (
     Appended,
     Outcome,
     Stream,
+    Tags,
     next_chain,
     pack_event,
     row_digests,
     salts_of,
     tag_key,
+    tag_keys,
 )
 from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
@@ -133,12 +135,16 @@ async def test_each_column_of_each_row_comes_back_as_it_was_placed(
     await check_invariants(place, settles=False)
 
 
+def with_tags(one: SequencedAppend, tags: Tags) -> SequencedAppend:
+    return msgspec.structs.replace(one, tags=tags, tag_keys=tag_keys(one.stream.tenant, tags))
+
+
 async def test_tags_are_stored_with_the_seq_of_their_event(
     connection: CommitConnection, place: Place
 ) -> None:
     stream = new_stream()
-    tagged = msgspec.structs.replace(placed(append(stream, 2), 1, 2), tags=(("a:1", "b:1"), ("a:1",)))
-    last = msgspec.structs.replace(placed(append(stream), 4, 4), tags=(("b:1",),))
+    tagged = with_tags(placed(append(stream, 2), 1, 2), (("a:1", "b:1"), ("a:1",)))
+    last = with_tags(placed(append(stream), 4, 4), (("b:1",),))
     run = [tagged, placed(append(stream), 3, 3), last]
     assert await connection.swap(P, EPOCH, (0, ""), (4, chain_over("", run)), run)
     rows = await place.fetch("SELECT tag, seq FROM event_tag ORDER BY seq, tag")

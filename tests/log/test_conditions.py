@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, ConditionFailed, Conflict, Stream, UnknownPosition, make_append
-from gateway.items import Condition, Item, Items, matches
+from gateway.items import Condition, Item, Items, matches, tags_of
 from gateway.log.append.pending import Look
 from gateway.log.log import Log
 from gateway.log.redis.scripts import Scripts
@@ -22,11 +22,13 @@ from tests.log.invariants import check_invariants
 from tests.log.scripted import Partition
 from tests.support.drive import (
     Place,
+    Proceed,
     append,
     append_to_all,
     appended,
     crash,
     hold_commits,
+    interpose,
     new_stream,
     new_tenant,
     opened,
@@ -180,6 +182,56 @@ async def test_a_gateway_that_died_leaves_a_conditional_append_to_another(
     await check_invariants(place)
 
 
+async def _statements(log: Log, stream: Stream) -> list[str]:
+    """Those by which Postgres is asked about conditions of the stream's tenant from now on."""
+    asked: list[str] = []
+
+    async def around(proceed: Proceed, name: str, *args: object) -> object:
+        asked.append(name)
+        return await proceed()
+
+    interpose(log._reads, "fetch", around)
+    return asked
+
+
+async def test_postgres_is_not_asked_about_what_redis_knows(log: Log) -> None:
+    tenant = new_tenant()
+    (last,) = await appended(log, tagged(new_stream(tenant), "a:1"))
+    asked = await _statements(log, new_stream(tenant))
+    for _ in range(3):
+        condition = unless(item("a:1"), item(f"order:{new_stream().key}"), after=last)
+        (last,) = await appended(log, tagged(new_stream(tenant), "a:1", condition=condition))
+    assert not asked
+    one = tagged(new_stream(tenant), condition=unless(item("a:1"), after=last))
+    (last,) = await appended(log, tagged(new_stream(tenant), "a:1"))
+    assert await log.append(one) == ConditionFailed(last.last.seq)
+
+
+async def test_what_postgres_told_of_a_tag_is_remembered(log: Log, place: Place) -> None:
+    """In an epoch that began behind the position, the first condition asks, and the next one need not."""
+    tenant = new_tenant()
+    last, _ = await appended(log, tagged(new_stream(tenant), "a:1"), tagged(new_stream(tenant)))
+    await seal(place, log, new_stream(tenant))
+    await wipe_partition(log, new_stream(tenant))
+    await appended(log, tagged(new_stream(tenant)))
+    asked = await _statements(log, new_stream(tenant))
+    for _ in range(3):
+        await appended(log, tagged(new_stream(tenant), condition=unless(item("a:1"), after=last)))
+    assert asked == ["last_tagged"]
+    (match,) = await appended(log, tagged(new_stream(tenant), "a:1"))
+    refused = tagged(new_stream(tenant), condition=unless(item("a:1"), after=last))
+    assert await log.append(refused) == ConditionFailed(match.last.seq)
+
+
+async def test_another_gateway_s_append_refuses_it(open_log: OpenLog) -> None:
+    one, other, tenant = await open_log(), await open_log(), new_tenant()
+    await asyncio.gather(*(opened(log, new_stream(tenant)) for log in (one, other)))
+    (last,) = await appended(one, tagged(new_stream(tenant), "a:1"))
+    (match,) = await appended(other, tagged(new_stream(tenant), "a:1"))
+    refused = tagged(new_stream(tenant), condition=unless(item("a:1"), after=last))
+    assert await one.append(refused) == ConditionFailed(match.last.seq)
+
+
 # -- the script
 
 
@@ -195,6 +247,8 @@ class Asked:
     expected: int
     both: bool
     """An event to each stream; then nothing is asked of lengths."""
+    lasts: bool
+    """Whether Postgres told of the tags."""
 
 
 _TAGS = st.frozensets(st.sampled_from(["a:1", "a:2", "b:1"]), max_size=2)
@@ -214,20 +268,31 @@ ASKED = st.builds(
     looked=st.integers(0, 12),
     expected=st.sampled_from([-1, -1, -1, 0, 1]),
     both=st.booleans(),
+    lasts=st.booleans(),
 )
 History = list[tuple[Stream, frozenset[str]]]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(calls=st.lists(st.lists(ASKED, max_size=5), max_size=6))
-async def test_the_script_finds_the_first_match_and_no_other(redis: Redis, calls: list[list[Asked]]) -> None:
+@given(
+    calls=st.lists(
+        st.tuples(st.lists(ASKED, max_size=5), st.sampled_from(["", "", "streams", "all"])), max_size=6
+    ),
+    w=st.sampled_from([1, 2, 3, 20_000]),
+)
+async def test_the_script_finds_the_first_match_and_no_other(
+    redis: Redis, calls: list[tuple[list[Asked], str]], w: int
+) -> None:
+    """Whatever of tags and streams was evicted before a call, and of which buckets the tags are."""
     partition = Partition(redis, Scripts(redis))
-    await partition.install()
+    await partition.install(w=w)
     tenant = new_tenant()
     streams = [new_stream(tenant), new_stream(tenant)]
     history: History = []
-    for asked in calls:
+    for asked, evicted in calls:
         appends, looks, sequenced = [], [], len(history)
+        if evicted:
+            await _evict(partition, streams, tags=evicted == "all")
         for each in asked:
             one = _made(streams, each)
             look = None
@@ -236,10 +301,16 @@ async def test_the_script_finds_the_first_match_and_no_other(redis: Redis, calls
                 seq = min(after + each.looked, sequenced)
                 items = tuple(_item(streams, *named) for named in each.condition)
                 one = msgspec.structs.replace(one, condition=Condition(items, after, b""))
-                look = Look(1, seq, _first(history[:seq], items, after))
+                matched = _first(history[:seq], items, after)
+                lasts = [_first_last(history[:seq], tag) for tag in tags_of(items)]
+                look = Look(
+                    1, seq, matched, tuple(lasts) if each.lasts and not matched and seq > after else ()
+                )
             appends.append(one)
             looks.append(look)
-        answers = await partition.answers(*appends, looks=looks)
+        answers = await partition.answers(
+            *appends, looks=looks, hints=_heads(streams, history, appends), looked_up=2**50
+        )
         for one, look, answer in zip(appends, looks, answers, strict=True):
             heads = [sum(stream == of for stream, _ in history) for of in one.streams]
             head = heads[0]
@@ -253,9 +324,34 @@ async def test_the_script_finds_the_first_match_and_no_other(redis: Redis, calls
             if first:
                 assert answer == b"K%d" % first
                 continue
+            assert type(answer) is int or answer[:1] == b"V"
             firsts = b"V" + b",".join([b"%d" % (each + 1) for each in heads])
-            assert answer == (head + 1 if condition is None and one.spread is None else firsts)
+            assert answer == (head + 1 if one.spread is None else firsts)
             history += [(of, frozenset(one.tags[n] if one.tags else ())) for n, of in enumerate(one.streams)]
+
+
+async def _evict(partition: Partition, streams: list[Stream], *, tags: bool) -> None:
+    keys, meta = partition.keys, await partition.meta()
+    tag_hashes = keys.tags if tags else (f"{keys.prefix}none", f"{keys.prefix}neither")
+    names = (keys.meta, keys.journal, keys.heads, *tag_hashes, *map(keys.stream, streams))
+    reply = await partition.scripts.run("evict", names, (partition.epoch, meta["q"], meta["h"], 0, 0, 512))
+    assert reply[0] == b"OK"
+
+
+def _heads(streams: list[Stream], history: History, appends: list[Append]) -> list[str]:
+    """Hints of the streams of each append: what they have, as of any time."""
+    lengths = {each: sum(each == of for of, _ in history) for each in streams}
+    return [" ".join([f"1.{2**52}:{lengths[each]}" for each in one.streams]) for one in appends]
+
+
+def _first_last(history: History, tag: str) -> int:
+    """The seq of the last event with this tag, 0: none has it."""
+    seqs = [
+        seq
+        for seq, (stream, tags) in enumerate(history, 1)
+        if tag in tags or tag == f"{stream.aggregate_type}:{stream.key}"
+    ]
+    return max(seqs, default=0)
 
 
 def _made(streams: list[Stream], asked: Asked) -> Append:
@@ -284,11 +380,23 @@ async def test_a_look_that_is_further_behind_than_a_window_is_taken_again(redis:
     partition = Partition(redis, Scripts(redis))
     await partition.install()
     tenant = new_tenant()
-    chain = (await partition.sequence(*(tagged(new_stream(tenant)) for _ in range(3))))[4]
+    chain = (await partition.sequence(*(tagged(new_stream(tenant), "b:1") for _ in range(3))))[4]
     one = tagged(new_stream(tenant), condition=unless(item("a:1")))
-    for seq, answer in ((0, b"L"), (1, b"V1")):
-        told = await partition.answers(one, told=(3, chain), window=2, looks=[Look(1, seq, 0)])
+    await _evict(partition, [], tags=True)
+    for seq, answer in ((1, b"L3"), (2, 1)):
+        told = await partition.answers(one, told=(3, chain), window=1, looks=[Look(1, seq, 0)])
         assert told == [answer]
+
+
+async def test_without_a_look_only_a_short_journal_is_read(redis: Redis) -> None:
+    partition = Partition(redis, Scripts(redis))
+    await partition.install()
+    tenant = new_tenant()
+    await partition.answers(append(new_stream(tenant), 101), tagged(new_stream(tenant), "b:1"))
+    await _evict(partition, [], tags=True)
+    for after, answer in ((1, b"L102"), (2, 1)):
+        one = tagged(new_stream(tenant), condition=Condition((item("a:1"),), after))
+        assert await partition.answers(one, looks=[Look(1, after, 0)]) == [answer]
 
 
 @pytest.mark.parametrize("asked", [5, 1])
@@ -296,4 +404,4 @@ async def test_a_journal_that_does_not_tell_it_all_asks_for_another_look(redis: 
     partition = Partition(redis, Scripts(redis))
     await partition.install(seq=2, chain="c" * 40)
     one = tagged(new_stream(), condition=unless(item("a:1")))
-    assert await partition.answers(one, told=(2, "c" * 40), looks=[Look(1, asked, 0)]) == [b"L"]
+    assert await partition.answers(one, told=(2, "c" * 40), looks=[Look(1, asked, 0)]) == [b"L2"]

@@ -56,7 +56,7 @@ async def evict(
     least_s: int = 0, most: int = 100,
 ) -> list[Any]:  # fmt: skip
     keys = partition.keys
-    names = [keys.meta, keys.journal, keys.heads, *map(keys.stream, streams)]
+    names = [keys.meta, keys.journal, keys.heads, *keys.tags, *map(keys.stream, streams)]
     args = (partition.epoch, *told, journal_from, least_s, most)
     return await partition.scripts.run("evict", names, args)
 

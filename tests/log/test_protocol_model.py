@@ -329,7 +329,7 @@ class Protocol(RuleBasedStateMachine):
         entries = await self.redis.xrevrange(keys.stream(stream), count=1)
         told = partition.committed_seq, partition.committed_chain
         reply = await gateway.scripted.scripts.run(
-            "evict", (keys.meta, keys.journal, keys.heads, keys.stream(stream)),
+            "evict", (keys.meta, keys.journal, keys.heads, *keys.tags, keys.stream(stream)),
             (partition.epoch, *told, 0, 0, 1),
         )  # fmt: skip
         model = self.redis_model

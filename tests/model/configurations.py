@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.model.scenario import ANY, AT_LEAST_ONE, Append, Rules, Scenario
+from tests.model.scenario import ANY, AT_LEAST_ONE, OWN, Append, Rules, Scenario
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,27 @@ HELD = {
             appends=(Append(0, 1, others=((1, 0),), tags=(1,)), Append(1, 2, others=((1, ANY),), unless=1)),
             faults=("lose reply", "lose commit", "wipe", "tear"),
             budget=1,
+        ),
+    ),
+    "conditions by tags": Case(
+        "as conditions, where Redis is asked about the tag before Postgres, or after it",
+        Scenario(
+            appends=(_SEAT, Append(1, 2, tags=(1,), unless=1), Append(1, 3)),
+            by_tags=True,
+            faults=("lose reply", "delay call", "wipe", "evict tags"),
+            budget=1,
+        ),
+    ),
+    "conditions by own tags": Case(
+        "the boundary is a stream; that is evicted, and what is known of tags",
+        Scenario(
+            appends=(
+                Append(0, 1, stream=1),
+                Append(1, 2, others=((1, ANY),), unless=OWN + 1),
+            ),
+            by_tags=True,
+            faults=("evict", "evict tags", "wipe", "tear"),
+            budget=2,
         ),
     ),
     "conditional retries": Case(

@@ -64,6 +64,13 @@ def _lose(w: World, s: State, n: int, node: Node) -> Iterator[State]:
         yield d.state()
     if w.may(s, "evict") and data is not None:
         yield from _evict(w, s, n, data)
+    if w.may(s, "evict tags") and data is not None:
+        w.step = ("FAULT tags are evicted from Redis {}", n)
+        d = Draft(s, faults=1)
+        held = w.histories.seq[data.h]
+        tags_from = held if w.rules.tags_evicted else data.tags_from
+        d.data(n, data._replace(tags_from=tags_from, tags_held=held, looked=-1))
+        yield d.state()
 
 
 def _cut(w: World, data: Data, kept: int) -> Data:

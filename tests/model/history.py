@@ -7,7 +7,7 @@ chain: what the protocol may compare. Everything else is what the checks know an
 
 from __future__ import annotations
 
-from tests.model.scenario import Scenario
+from tests.model.scenario import OWN, Scenario
 
 Version = int | tuple[int, ...]
 """The first version of an append; of one to several streams, in each of them."""
@@ -90,7 +90,8 @@ class Histories:
         seq = 0
         for append, _ in self.rows[history]:
             seq += self._appends[append].size
-            if seq > after and tag in self._appends[append].tags:
+            of = self._appends[append]
+            if seq > after and (tag in of.tags or tag - OWN in of.streams):
                 return seq
         return 0
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 ANY = -1
+OWN = 100
 AT_LEAST_ONE = -2
 
 
@@ -19,7 +20,8 @@ class Append:
     order in which they were sent, which is the one that they are listed in.
 
     `others` are further streams, (stream, expected), with an event each, after its own events. All of its
-    events have its `tags`; with `unless`, no event that is there before may have that tag.
+    events have its `tags` and that of each of its streams, OWN + the stream; with `unless`, no event that is
+    there before may have that tag.
     """
 
     gateway: int
@@ -88,6 +90,9 @@ class Rules:
     look: str = "committed"  # | sequenced: what was looked at counts up to what Redis has sequenced
     look_epoch: bool = True  # a look is of one epoch, and the script sees that the journal tells the rest
     condition_waits: bool = True  # until the event that matches is committed
+    tags_epoch: bool = True  # in a new epoch, tags are known of what is sequenced in it
+    tags_evicted: bool = True  # and behind what was there when they were evicted
+    own_evicted: bool = True  # a stream's own tag is known where no event behind was evicted
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class Scenario:
     slow_look: bool = False  # a verification's two looks, and an installation, are steps of their own
     reads: bool = False
     fills: bool = False  # a reader puts a missing stream back in front of Redis
+    by_tags: bool = False  # Redis is asked about conditions before Postgres, or after it
     realtime: bool = False  # a conflict and a read know what was acknowledged before they began
     rules: Rules = field(default_factory=Rules)
 
@@ -121,6 +127,7 @@ FAULTS = {
     "demote": "a master becomes a replica of the other and takes its data",
     "tear": "a script fails half-way",
     "evict": "a committed stream is evicted",
+    "evict tags": "what Redis knows of tags is evicted",
     "lose redis": "a gateway does not reach Redis for so long that it goes direct",
     "lose reply": "a script ran, its reply is lost",
     "delay call": "a script call arrives late or never",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.model.scenario import ANY, AT_LEAST_ONE, Append
+from tests.model.scenario import ANY, AT_LEAST_ONE, OWN, Append
 from tests.model.state import Data, Node
 from tests.model.world import World
 
@@ -51,7 +51,7 @@ def sequence(w: World, data: Data, looked_up: int, known: int | None, batch: tup
     if reply is None:
         call = _Call(w, data, looked_up)
         answers = tuple([call.answer(*item) for item in batch])
-        left = data._replace(h=call.h, c=advanced(w, data, known), hot=call.hot)
+        left = data._replace(h=call.h, c=advanced(w, data, known), hot=call.hot, looked=call.looked)
         reply = w.replies[asked] = Reply(left, data.h, answers)
     return reply
 
@@ -64,6 +64,7 @@ class _Call:
         self._data = data
         self.h = data.h
         self.hot = data.hot
+        self.looked = data.looked
         window = w.scenario.window
         forgotten_to = (w.histories.seq[data.h] // window - 1) * window
         self._stale = w.rules.look_again and looked_up < forgotten_to
@@ -95,6 +96,7 @@ class _Call:
             failed = self._failed(of.unless, look)
             if failed:
                 return failed
+            self._remember(of, look)
         self._write(append, [head or 0 for head in heads])
         return ("V",)
 
@@ -116,13 +118,29 @@ class _Call:
         _, seq, matched = look
         if matched:
             return ("K", matched)
-        if self._w.rules.condition == "look":
+        if self._w.rules.condition == "look" or (self._w.scenario.by_tags and self._quiet(tag, seq)):
             return None
         if self._w.rules.look_epoch and seq < self._w.histories.seq[self._data.base]:
             return ("L",)
         behind = max(seq, self._w.histories.seq[self._data.base])  # an older journal is not read
         found = self._w.histories.match(self.h, tag, behind)
         return ("K", found) if found else None
+
+    def _quiet(self, tag: int, seq: int) -> bool:
+        """Whether certainly no event has it: by the tags that are here, where none has it up to `seq`."""
+        w, data = self._w, self._data
+        seq = max(seq, data.looked)
+        if (tag < OWN and w.histories.match(self.h, tag, data.tags_held)) or seq < data.tags_from:
+            return False
+        stream = tag - OWN
+        if stream >= 0 and self.hot >> stream & 1:
+            return w.histories.last_seq(self.h, stream) == 0
+        return seq >= data.evicted or not w.rules.own_evicted
+
+    def _remember(self, of: Append, look: tuple[int, ...]) -> None:
+        """Where it passed by its look."""
+        if self._w.scenario.by_tags and of.unless is not None:
+            self.looked = max(self.looked, look[1])
 
     def _earlier(self, append: int) -> tuple[str | int, ...] | None:
         """Whether it is a retry. The first identity is the event's, which a retry under a key need not
@@ -201,8 +219,9 @@ def installed(w: World, node: Node, server: int, epoch: int, history: int) -> Da
         return None
     if data is not None and data.epoch >= epoch and w.rules.install_epoch:
         return None
-    return fresh(server, epoch, history)
+    return fresh(w, server, epoch, history)
 
 
-def fresh(server: int, epoch: int, history: int) -> Data:
-    return Data(epoch, server, history, history, history, 0, 0, 0, 0)
+def fresh(w: World, server: int, epoch: int, history: int) -> Data:
+    held = w.histories.seq[history]
+    return Data(epoch, server, history, history, history, 0, 0, 0, 0, held if w.rules.tags_epoch else 0, held)

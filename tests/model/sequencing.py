@@ -76,11 +76,17 @@ def is_judged(w: World, s: State, i: int) -> bool:
 
 
 def _looks(w: World, s: State, g: int, queue: list[int]) -> Iterator[State]:
-    """One look at Postgres for a condition, at any time."""
+    """One look at Postgres for a condition, at any time; or, of one that Redis was not asked about in this
+    epoch, none."""
     for i in queue:
         tag = w.appends[i].unless
         if tag is None or is_judged(w, s, i):
             continue
+        if w.scenario.by_tags and not s.pendings[i].look:
+            w.step = ("gateway {} does not ask Postgres about the condition of append {}", g, i)
+            d = Draft(s)
+            d.pending(i, look=(s.gateways[g].epoch, 0, 0))
+            yield d.state()
         seq = w.histories.seq[s.history]
         if w.rules.look == "sequenced":
             seqs = [w.histories.seq[node.data.h] for node in s.nodes if node.data is not None]

@@ -12,7 +12,9 @@ class Data(NamedTuple):
     """What a Redis holds of the partition. `h` is the history sequenced, `c` the watermark's, `base` the one
     that it was installed with; `evicted` the highest seq of an event that was evicted; `hot` the streams that
     are here, a bit each; `torn` 0 or 1 + the stream that a failed script wrote to; `outdated` the delayed
-    calls that come too late, a bit each."""
+    calls that come too late, a bit each; `tags_from` the seq behind which it says that it has all tags,
+    `tags_held` behind which it has them; `looked` the seq up to which no event had the tag of conditions, by
+    a look that it remembers, -1: by none."""
 
     epoch: int
     fence: int
@@ -23,6 +25,9 @@ class Data(NamedTuple):
     hot: int
     torn: int
     outdated: int
+    tags_from: int = 0
+    tags_held: int = 0
+    looked: int = -1
 
 
 class Node(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.model.scenario import ANY, Append, Rules, Scenario
+from tests.model.scenario import ANY, OWN, Append, Rules, Scenario
 
 _ONE, _TWO = Append(0, body=1), Append(1, body=2)
 _KEYED, _RETRY = Append(0, body=1, key=1), Append(1, body=1, key=1, after=0)
@@ -243,6 +243,32 @@ UNSAFE = {
     "a condition refused before the match is committed": Variant(
         Scenario(appends=(_SEAT, _RIVAL), rules=Rules(condition_waits=False)),
         "refused by an event that is not committed",
+    ),
+    "in a new epoch, tags are known of all that was there": Variant(
+        Scenario(
+            appends=(_SEAT, _RIVAL), by_tags=True, faults=("wipe",), budget=1, rules=Rules(tags_epoch=False)
+        ),
+        "stands after an event that its condition excludes",
+    ),
+    "an eviction of tags that nothing takes note of": Variant(
+        Scenario(
+            appends=(_SEAT, _RIVAL),
+            by_tags=True,
+            faults=("evict tags",),
+            budget=1,
+            rules=Rules(tags_evicted=False),
+        ),
+        "stands after an event that its condition excludes",
+    ),
+    "an evicted stream whose own tag counts as known": Variant(
+        Scenario(
+            appends=(Append(0, 1, stream=1), Append(1, 2, unless=OWN + 1)),
+            by_tags=True,
+            faults=("evict",),
+            budget=1,
+            rules=Rules(own_evicted=False),
+        ),
+        "stands after an event that its condition excludes",
     ),
     "no torn flag": Variant(
         Scenario(appends=(_ONE, _TWO), faults=("tear",), budget=1, rules=Rules(torn=False)),

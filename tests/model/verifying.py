@@ -145,7 +145,7 @@ def _done(w: World, node: Node, action: str, server: int, epoch: int, history: i
         return script.installed(w, node, server, epoch, history)
     if not node.master or w.identity(node) != server:
         return None
-    return script.fresh(server, epoch, history)
+    return script.fresh(w, server, epoch, history)
 
 
 def late_verify(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:

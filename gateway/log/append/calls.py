@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.events import Append
+from gateway.events import Append, tag_keys
+from gateway.items import Items, tags_of
 from gateway.log.append.pending import Look
 from gateway.log.redis.keys import PartitionKeys
 
 _facts: Final = struct.Struct(">dIIII32s32sB").pack
 _claiming_facts: Final = struct.Struct(">IdBI").pack
+_condition_facts: Final = struct.Struct(">Iddd").pack
+_items_facts: Final = struct.Struct(">H").pack
+_tag_facts: Final = struct.Struct(">II").pack
+_size: Final = struct.Struct(">I").pack
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -54,7 +59,7 @@ def sequence_call(
     between them; `expected` stands in place of what the appends ask for themselves; `looks` are those of
     their conditions."""
     expected = [append.expected for append in appends] if expected is None else expected
-    names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
+    names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads, *keys.tags]
     names += [keys.stream(append.stream) for append in appends]
     identities: list[bytes] = []
     facts: list[bytes] = []
@@ -64,12 +69,13 @@ def sequence_call(
         identities += append.identities
         packed, digests, told = append.packed, append.digests, hint.encode()
         count = len(packed)
-        if append.spread is not None or append.condition is not None:
+        if append.spread is not None:
             others = append.streams[1:]
             first, *more = hint.split(" ")
             told = first.encode()
-            of_each = (0,) * count if append.spread is None else append.spread.order
-            order = "".join([chr(1 + which) for which in of_each])  # Lua's MessagePack has no bytes
+            order = "".join(
+                [chr(1 + which) for which in append.spread.order]
+            )  # Lua's MessagePack has no bytes
             spread.append((n, len(names), append.others, more or [""] * len(others), order))
             names += [keys.stream(stream) for stream in others]
         front = _array(1 + count) + append.header
@@ -85,7 +91,7 @@ def sequence_call(
         if count > 1:
             facts += (digests[32:], struct.pack(f">{count}I", *map(len, packed)))
     several = _pack(spread) if spread else b""
-    conditions = _conditions(appends, looks) if spread and looks else b""
+    conditions, tags = _conditions(keys, appends, looks, names) if any(looks) else (b"", b"")
     claiming = b"".join([_claiming(*each) for each in claims])
     return names, [
         *head,
@@ -95,6 +101,8 @@ def sequence_call(
         several,
         claiming,
         conditions,
+        tags,
+        b"".join([_tags(n, each.tag_keys) for n, each in enumerate(appends, 1) if each.tag_keys]),
     ]
 
 
@@ -102,18 +110,51 @@ def _claiming(number: int, looked_up: int, taken: bool, values: Sequence[bytes])
     return _claiming_facts(number, looked_up, taken, len(values)) + b"".join(values)
 
 
-def _conditions(appends: Sequence[Append], looks: Sequence[Look | None]) -> bytes:
-    """ARGV 15."""
-    conditions = []
+def _tags(number: int, tag_keys: bytes) -> bytes:
+    """Of ARGV 17."""
+    return _tag_facts(number, len(tag_keys) // 16) + tag_keys
+
+
+class Boundary(NamedTuple):
+    """What conditions of the same items have in common: tags, by their texts and keys; and of ARGV 15 the
+    numbers of tags of the items, and what only a search of the journal needs."""
+
+    tags: tuple[str, ...]
+    keys: bytes
+    counts: bytes
+    items: bytes
+
+
+@lru_cache(512)
+def boundary(tenant: bytes, items: Items) -> Boundary:
+    tags = tags_of(items)
+    named = [([".".join(each) for each in sorted(item.types)], sorted(item.tags)) for item in items]
+    packed = _pack((tenant.hex(), named))
+    return Boundary(
+        tags,
+        tag_keys(tenant, (tags,)),
+        _items_facts(len(items)) + bytes([len(item.tags) for item in items]),
+        _size(len(packed)) + packed,
+    )
+
+
+def _conditions(
+    keys: PartitionKeys, appends: Sequence[Append], looks: Sequence[Look | None], names: list[str]
+) -> tuple[bytes, bytes]:
+    """ARGV 15 and 16; `names` gets the streams that the tags are the own ones of."""
+    conditions: list[bytes] = []
+    tags: list[bytes] = []
     for n, (append, look) in enumerate(zip(appends, looks, strict=True), 1):
-        if append.condition is not None:
+        condition, tenant = append.condition, append.stream.tenant
+        if condition is not None:
             assert look is not None
-            items = [
-                ([".".join(each) for each in sorted(item.types)], sorted(item.tags))
-                for item in append.condition.items
-            ]
-            conditions.append((n, look.seq, look.matched, append.stream.tenant.hex(), items))
-    return _pack(conditions) if conditions else b""
+            of = boundary(tenant, condition.items)
+            told = b"\x01" + struct.pack(f">{len(look.lasts)}d", *look.lasts) if look.lasts else b"\x00"
+            facts = _condition_facts(n, condition.after, look.seq, look.matched)
+            conditions += (facts, of.counts, told, of.items)
+            tags.append(of.keys)
+            names += [keys.own_stream(tenant, tag) for tag in of.tags]
+    return b"".join(conditions), b"".join(tags)
 
 
 @cache

@@ -196,6 +196,9 @@ class Committer:
             pending.in_doubt = False
             version, versions = placed.first_version, placed.versions
             answered += pending.resolve_at(version, self._partition.number, placed.last_seq, versions)
+        self._partition.marks.keep(
+            run.before[0] + 1, b"".join([placed.digests for placed in run.placed[:count]])
+        )
         self._telemetry.metrics.committed(answered, seq - run.before[0], waited_s)
         self._followers.committed(self._partition.number, run.placed[:count])
         del run.pendings[:count], run.placed[:count]

@@ -4,8 +4,11 @@ Owns: how far a condition is judged. What Postgres has up to a seq is judged her
 that seq, the script judges, or asks for another look. A look holds in the epoch in which it was made: there
 the same seq stays the same event.
 
-Mostly one statement for all that wait tells that nothing can match: of each item, some tag has no event
-behind the condition's position. What it leaves open is looked up one by one.
+Mostly none is needed: Redis knows the tags of what was sequenced behind the condition's position, and the
+mark of that position is known here. Else one statement for all that wait mostly tells that nothing can match:
+of each item, some tag has no event behind the position. What it leaves open is looked up one by one.
+
+Whether Redis is asked first is a guess, which costs a call where it is wrong and is never trusted.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from gateway.events import NotCommitted, UnknownPosition
-from gateway.items import Condition
+from gateway.events import Append, NotCommitted, UnknownPosition
+from gateway.items import Condition, Items
 from gateway.log.append.pending import Look, Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import Postgres
@@ -29,7 +32,10 @@ TOGETHER: Final = 250
 """Conditions that one statement is about."""
 WAITING_MAX: Final = 2_000
 """Appends that wait for their look, or are looked at."""
+LOOKED_AT_MAX: Final = 1_000
+"""Queries whose tags Redis should remember from a look."""
 _AGAIN_S: Final = 0.05
+_NOTHING: Final = 2**63
 _FULL: Final = NotCommitted("too many conditions are waiting to be judged on this gateway")
 
 
@@ -45,6 +51,43 @@ class Conditions:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._work: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._epoch = 0  # of the following two
+        self._told_from = 0  # Redis knows the tags of what lies behind that seq
+        self._looked_at: dict[tuple[bytes, Items], None] = {}
+
+    def told_by_redis(self, append: Append) -> Look | None:
+        """What the append's condition may be sequenced with, where Redis will probably know the rest: that
+        nothing matches up to its position. None: Postgres is to be asked."""
+        condition, partition = append.condition, self._partition
+        assert condition is not None
+        if not partition.in_redis or not all(item.tags for item in condition.items):
+            return None
+        if condition.after and not partition.marks.has(condition.after, condition.mark):
+            return None
+        self._in(partition.epoch)
+        looked_at = (append.stream.tenant, condition.items) in self._looked_at
+        if condition.after < self._told_from and not looked_at:
+            return None
+        return Look(partition.epoch, condition.after, 0)
+
+    def not_told(self, pending: Pending, told_from: bytes) -> None:
+        """Redis can't tell, only of what lies behind that seq; '': of nothing."""
+        condition = pending.append.condition
+        assert condition is not None
+        pending.look = None
+        self._in(self._partition.epoch)
+        self._told_from = int(told_from) if told_from else _NOTHING
+        self._looked_at.pop((pending.append.stream.tenant, condition.items), None)
+
+    def _in(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._epoch, self._told_from = epoch, 0
+            self._looked_at.clear()
+
+    def _remembered(self, tenant: bytes, items: Items) -> None:
+        if len(self._looked_at) >= LOOKED_AT_MAX:
+            del self._looked_at[next(iter(self._looked_at))]
+        self._looked_at[tenant, items] = None
 
     def ask(self, pending: Pending) -> None:
         if len(self._waiting) + self._under_way >= WAITING_MAX:
@@ -90,8 +133,12 @@ class Conditions:
             return
         if condition.after and found.mark != condition.mark:
             pending.resolve(UnknownPosition())
-        elif found.none:
-            pending.look = Look(found.epoch, found.seq, 0)
+            return
+        if condition.after:
+            self._partition.marks.keep_one(condition.after, condition.mark)
+        if found.none:
+            pending.look = Look(found.epoch, found.seq, 0, found.lasts)
+            self._remembered(pending.append.stream.tenant, condition.items)
             self._judged(pending)
         else:
             task = asyncio.get_running_loop().create_task(self._look_alone(pending, rewinds))

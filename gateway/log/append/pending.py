@@ -54,11 +54,14 @@ class Link(msgspec.Struct, gc=False, eq=False):
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
-    """Of a condition: the seq of the first event that matches, 0: none up to `seq`, in this epoch."""
+    """Of a condition: the seq of the first event that matches, 0: none up to `seq`, in this epoch. `lasts`:
+    where it told of them, the seq of the last event with each of the condition's tags, 0: none has it. Up to
+    the condition's own position none matches, whether anything was asked or not."""
 
     epoch: int
     seq: int
     matched: int
+    lasts: tuple[int, ...] = ()
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):
@@ -75,7 +78,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     `span`: of the request, where traces are on. `link`: of one that belongs to a row of appends.
     `taken`: by Postgres, when it was asked, another aggregate has a value that it claims. `beyond`: a seq at
     which one of its values was claimed; that has to be committed before Postgres is asked.
-    `look`: what Postgres said of its condition, if it has one; None before.
+    `look`: what Postgres said of its condition, if it has one, or that it need not be asked; None before.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 

@@ -132,8 +132,10 @@ class Sequencer:
             pending.span = self._tracing.current()
         self.outstanding.append(pending)
         if append.condition is not None:
-            self._conditions.ask(pending)
-            return
+            pending.look = self._conditions.told_by_redis(append)
+            if pending.look is None:
+                self._conditions.ask(pending)
+                return
         self._queue.put(pending)
         if append.retry.chosen or append.claims:
             self.look_ups.ask(pending)
@@ -429,7 +431,7 @@ class Sequencer:
                     matched = int(answer[1:])
                     self._verdicts.answer_after(pending, matched, ConditionFailed(matched))
                 case b"L":
-                    pending.look = None
+                    self._conditions.not_told(pending, answer[1:])
                     back.append(pending)
                 case b"X":
                     cold.append(pending)

@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.log.epoch.commit_evidence import CommitEvidence
+from gateway.log.epoch.marks import Marks
 from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.redis.keys import PartitionKeys, partition_keys
 
@@ -41,6 +42,7 @@ class Partition:
         self.rewinds = 0  # how often what this gateway had seen was given up, or found to be missing
         self.rewound = 0  # the epoch of the last rewind; 0: there was none. Part of the ETags of its streams
         self.watermark = 0  # c, as Redis last told
+        self.marks = Marks()  # of committed events
         self._confirmed_seq = 0
         self._instance = instance
         self._keys: PartitionKeys | None = None
@@ -96,12 +98,14 @@ class Partition:
         """A rewind has given up what this gateway saw committed."""
         self.committed_seq, self.committed_chain = 0, ""
         self.rewinds += 1
+        self.marks.forget()
 
     def halt(self, why: str) -> None:
         """Postgres lacks what was seen committed: nothing is appended until a person has decided, and
         what was kept of its streams is not shown any more."""
         if self.halted is None:
             self.rewinds += 1
+            self.marks.forget()
         self.halted = why
 
     def reconnected(self) -> None:

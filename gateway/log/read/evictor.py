@@ -245,7 +245,9 @@ class Evictor:
         args = (
             partition.epoch, partition.committed_seq, partition.committed_chain, journal_from, least_s, most,
         )  # fmt: skip
-        reply = await self._scripts.run("evict", (keys.meta, keys.journal, keys.heads, *streams), args)
+        reply = await self._scripts.run(
+            "evict", (keys.meta, keys.journal, keys.heads, *keys.tags, *streams), args
+        )
         return [0, 0] if reply[0] == b"FENCED" else reply[1:]
 
     # -- epochs that have ended
@@ -258,7 +260,7 @@ class Evictor:
             begun = self._loop.time()
             look = await self._look(partition, keys, _SAMPLE, 0)
             if not look.named:
-                await self._unlink(keys, epoch, "old", (keys.heads, keys.calls, *keys.identities))
+                await self._unlink(keys, epoch, "old", (keys.heads, keys.calls, *keys.identities, *keys.tags))
                 return
             if not await self._unlink(keys, epoch, "streams", look.named):
                 return

@@ -13,7 +13,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import tag_key
-from gateway.items import Condition, Items
+from gateway.items import Condition, Items, tags_of
 from gateway.log.postgres import Postgres
 
 POSITIONS_A_LOOK: Final = 20_000
@@ -32,25 +32,21 @@ class Matches(msgspec.Struct, frozen=True):
 
 class LastTagged(msgspec.Struct, frozen=True):
     """What one look at Postgres tells of a condition: whether certainly no event matches (`none`) up to
-    `seq`, where the partition stood in `epoch`; and the mark of the event at its position, None where there
-    is none."""
+    `seq`, where the partition stood in `epoch`; the mark of the event at its position, None where there is
+    none; and the seq of the last event with each of its tags, 0: none has it."""
 
     epoch: int
     seq: int
     none: bool
     mark: bytes | None
+    lasts: tuple[int, ...]
 
 
 async def last_tagged(
     postgres: Postgres, p: int, asked: Sequence[tuple[bytes, Condition]]
 ) -> list[LastTagged]:
     """Of each condition, with its tenant, by the last event of each of its tags. Raises PostgresTrouble."""
-    tags = {
-        (tenant, tag): None
-        for tenant, condition in asked
-        for item in condition.items
-        for tag in sorted(item.tags)
-    }
+    tags = {(tenant, tag): None for tenant, condition in asked for tag in tags_of(condition.items)}
     parts = [tag.split(":", 1) for _, tag in tags]
     rows = await postgres.fetch(
         "last_tagged",
@@ -68,7 +64,8 @@ async def last_tagged(
     for n, (tenant, condition) in enumerate(asked, 1):
         row, after = marks[n], condition.after
         none = all(any(last[tenant, tag] <= after for tag in item.tags) for item in condition.items)
-        found.append(LastTagged(row["epoch"], row["seq"], none, row["mark"]))
+        of_each = tuple([last[tenant, tag] for tag in tags_of(condition.items)])
+        found.append(LastTagged(row["epoch"], row["seq"], none, row["mark"], of_each))
     return found
 
 

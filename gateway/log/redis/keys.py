@@ -19,9 +19,14 @@ class PartitionKeys:
     identities: tuple[str, str]
     calls: str
     heads: str
+    tags: tuple[str, str]
 
     def stream(self, stream: Stream) -> str:
         return f"{self.prefix}s:{stream.tenant.hex()}:{stream.aggregate_type}:{stream.key}"
+
+    def own_stream(self, tenant: bytes, tag: str) -> str:
+        """Of the aggregate whose events have this tag without a declaration, if there is one."""
+        return f"{self.prefix}s:{tenant.hex()}:{tag}"
 
 
 def partition_keys(instance: UUID, partition: int, epoch: int) -> PartitionKeys:
@@ -34,6 +39,7 @@ def partition_keys(instance: UUID, partition: int, epoch: int) -> PartitionKeys:
         identities=(f"{prefix}i0", f"{prefix}i1"),
         calls=f"{prefix}n",
         heads=f"{prefix}h",
+        tags=(f"{prefix}t0", f"{prefix}t1"),
     )
 
 

@@ -1,8 +1,8 @@
 -- Gives every append of the call its place, or says why not. Validates everything over an overlay first,
 -- then writes: a script error rolls nothing back, so the writes stand between setting and clearing `torn`.
 --
--- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6 heads, 7… one stream for each append, then the others
---       of appends to several
+-- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6 heads, 7 and 8 tag hashes, 9… one stream for each append,
+--       then the others of appends to several, then the stream that each tag of ARGV 16 is the own one of
 -- ARGV  1 nonce, 2 epoch, 3 window (events that may be uncommitted), 4 and 5 seq and chain known committed,
 --       6 how many of its newest events a stream keeps, 7 seq at which the identities were looked up,
 --       8 caller, 9 the caller's call number,
@@ -15,18 +15,22 @@
 --       12 bodies one after another, each a MessagePack array of header and events, kept as they are,
 --       13 '' or, as MessagePack, of each append to several streams: its number from 1, how many KEYS come before its
 --          other streams, what each of these is expected to be, their hints, and for each event a byte with the number
---          of its stream among the append's, from 1; appends with a condition are here too,
+--          of its stream among the append's, from 1,
 --       14 of each append that claims unique values, big-endian: u32 its number from 1, f64 the seq at which it was looked
 --          up who holds them, u8 whether another aggregate has one of them, u32 how many values, and 32 bytes for each
---       15 '' or, as MessagePack, of each append with a condition: its number from 1, the seq up to which Postgres was
---          asked, the seq of the first match there (0: none), the tenant in hexadecimal, and the items, each a list of
---          '<aggregate type>.<event type>' and one of tags
+--       15 of each append with a condition, big-endian: u32 its number from 1, f64 the seq behind which no event may match,
+--          f64 the seq up to which Postgres was asked (that seq itself: it was not), f64 the seq of the first match there
+--          (0: none), u16 number of items, of each a byte with its number of tags, a byte: 1 where Postgres told of the
+--          tags, then of each f64 the seq of the last event with it there; u32 length and MessagePack of the tenant in
+--          hexadecimal and the items, each a list of '<aggregate type>.<event type>' and one of tags
+--       16 the tags of these items one after another, 16 bytes each
+--       17 of each append whose events have declared tags, big-endian: u32 its number from 1, u32 how many, 16 bytes for each
 -- returns {nonce, 'FENCED', reason} or
 --         {nonce, 'OK', q before, h before, q after, h after, c, as of, answer…}
---   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several or with a
---           condition; else
+--   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several; else
 --           'D<seq>:<count>' the retry of that append, 'M' mismatch, 'C<head>' conflict, 'C<head>:<stream, from 0>' if to several,
---           'K<seq>' the condition failed by the event there, 'L' ask Postgres about the condition again,
+--           'K<seq>' the condition failed by the event there, 'L<seq>' ask Postgres about the condition: tags are known
+--           here of what is behind that seq ('': of nothing),
 --           'X' cold, 'B' busy, 'S' look the identities up again, 'S<seq>' once that is committed: there one of its
 --           values was claimed, 'U' another aggregate has one of its values
 --
@@ -59,8 +63,10 @@ if not advance(p, JOURNAL, tonumber(ARGV[4]), ARGV[5]) then return { NONCE, 'FEN
 local bucket = math.floor(p.q / p.w)
 local stale = tonumber(ARGV[7]) < (bucket - 1) * p.w
 
-local STREAM, HEADS, IDENTITIES, FACTS, BODIES = 6, KEYS[6], ARGV[10], ARGV[11], ARGV[12]
-local appends, several = #KEYS - STREAM, {}
+local STREAM, HEADS, IDENTITIES, FACTS, BODIES = 8, KEYS[6], ARGV[10], ARGV[11], ARGV[12]
+local asked_tags = ARGV[16] and #ARGV[16] / 16 or 0
+local own_streams = #KEYS - asked_tags
+local appends, several = own_streams - STREAM, {}
 if ARGV[13] ~= '' then
   for _, of in ipairs(cmsgpack.unpack(ARGV[13])) do
     several[of[1]] = { before = of[2], expected = of[3], hints = of[4], order = of[5] }
@@ -114,7 +120,7 @@ end
 
 -- All heads in one go too.
 local heads, blocked, skipped = {}, {}, {}
-local known = call('HMGET', HEADS, '', unpack(KEYS, STREAM + 1))
+local known = call('HMGET', HEADS, '', unpack(KEYS, STREAM + 1, own_streams))
 if known[1] ~= ARGV[2] then
   -- Without it, what is sequenced and not committed would be taken for missing.
   call('HSET', META, 'torn', 'heads')
@@ -153,40 +159,31 @@ end
 
 local q, h = p.q, p.h
 
--- The verdict on an append, or nil and the head that it goes after.
-local function judge(i, key, hint, first, last, digest, expected, n)
-  if blocked[key] then return blocked[key] end
-  local chained = expected % 1 ~= 0
-  if chained then expected = expected - 0.5 end
-  local verdict = earlier(first, last, digest)
-  if verdict then return verdict end
-  local head = head_of(i, key, hint)
-  if stale then
-    verdict = 'S'
-  elseif not head then
-    verdict = 'X'
-  elseif (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) or (chained and skipped[key]) then
-    return 'C' .. text(head)
-  else
-    verdict = taken_by_another(i)
-    if verdict == 'U' then return verdict end
-    if not verdict and q > p.c and q - p.c + n > window then verdict = 'B' end
-    if not verdict then return nil, head end
-  end
-  blocked[key] = verdict
-  return verdict
-end
-
--- Conditions. What was sequenced behind the seq up to which Postgres was asked is all in the journal, and what this call
--- has placed is in BODIES: its events are indexed here by tag and by type, once for all conditions of the call.
-local conditions, oldest
+-- Conditions. Mostly the tags tell that nothing matches. Else: what was sequenced behind the seq up to which Postgres was
+-- asked is all in the journal, and what this call has placed is in BODIES: its events are indexed here by tag and by
+-- type, once for all conditions of the call.
+local NEAR = 100 -- events of the journal that are read for a condition that Postgres was not asked about
+local conditions, oldest, indexed, whole_journal
 if ARGV[15] and ARGV[15] ~= '' then
   conditions = {}
-  for _, each in ipairs(cmsgpack.unpack(ARGV[15])) do
+  local facts, next_fact, next_tag, number, count, told, size = ARGV[15], 1, 1, nil, nil, nil, nil
+  while next_fact <= #facts do
+    local of = { counts = {}, first = next_tag }
+    number, of.after, of.asked, of.matched, count, next_fact = cut('>I4dddI2', facts, next_fact)
+    for item = 1, count do
+      of.counts[item], next_fact = cut('B', facts, next_fact)
+      next_tag = next_tag + of.counts[item]
+    end
+    told, next_fact = cut('B', facts, next_fact)
+    if told == 1 then
+      of.lasts = {}
+      for tag = of.first, next_tag - 1 do of.lasts[tag], next_fact = cut('>d', facts, next_fact) end
+    end
+    size, next_fact = cut('>I4', facts, next_fact)
+    of.items, next_fact = sub(facts, next_fact, next_fact + size - 1), next_fact + size
     -- What is not committed is at most a window: a look that is further behind is old, and would take long.
-    local old = p.q - each[2] > window
-    conditions[each[1]] = { asked = each[2], matched = each[3], tenant = each[4], items = each[5], old = old }
-    if not old and (not oldest or each[2] < oldest) then oldest = each[2] end
+    of.old = p.q - of.asked > (of.asked > of.after and window or NEAR)
+    conditions[number] = of
   end
 end
 local byte, format = string.byte, string.format
@@ -224,7 +221,8 @@ function after(s, at)
   return following
 end
 
-local by_tag, by_type, indexed = {}, {}, nil
+local by_tag, by_type = {}, {}
+local placed, placed_bodies, placed_last = 0, {}, {} -- of the appends of this call: where they are in BODIES, their last seq
 
 local function put(index, key, event)
   local found = index[key]
@@ -313,7 +311,11 @@ end
 -- Takes in what is in the journal behind `oldest`; false where it is not all there.
 local function index_journal()
   indexed = true
+  for _, each in pairs(conditions) do
+    if not each.old and (not oldest or each.asked < oldest) then oldest = each.asked end
+  end
   if oldest > p.q then return false end
+  for n = 1, placed do index_body(BODIES, placed_bodies[n], placed_last[n]) end
   local reached = oldest
   while reached < p.q do
     local entries = call('XRANGE', JOURNAL, text(reached + 1), '+', 'COUNT', 16)
@@ -352,7 +354,8 @@ local function first_match(condition)
       end
     end
   end
-  for _, item in ipairs(condition.items) do
+  local tenant, items = unpack(cmsgpack.unpack(condition.items))
+  for _, item in ipairs(items) do
     local tags, types = item[2], nil
     if #item[1] > 0 then
       types = {}
@@ -361,7 +364,7 @@ local function first_match(condition)
     if #tags > 0 then
       local fewest
       for _, tag in ipairs(tags) do
-        local events = by_tag[condition.tenant .. tag]
+        local events = by_tag[tenant .. tag]
         if not events then
           fewest = {}
           break
@@ -370,24 +373,120 @@ local function first_match(condition)
       end
       look(fewest, types, tags)
     else
-      for each in pairs(types) do look(by_type[condition.tenant .. each], types, tags) end
+      for each in pairs(types) do look(by_type[tenant .. each], types, tags) end
     end
   end
   return first
 end
 
-local whole_journal
+-- Tags. Two hashes by turns, `w` events each, have the last seq of every declared tag of what was sequenced behind
+-- `tags_from`; and what looks told of tags, '<last seq>:<seq up to which that is so>'. A tag may be the own one of a
+-- stream as well: of streams with events behind `own_from`, the heads are here, and their last entries have the seq.
+local tags_from, own_from = math.huge, math.huge
+if p.t then tags_from, own_from = math.max(p.t, p.turn and (p.turn - 1) * p.w or 0), math.max(p.t, p.e) end
+
+local tag_at, last_of, as_of, head_of_own, places_of = {}, {}, {}, {}, {}
+for k = 1, asked_tags do
+  tag_at[k] = sub(ARGV[16], 16 * k - 15, 16 * k)
+  places_of[tag_at[k]] = places_of[tag_at[k]] or {}
+  table.insert(places_of[tag_at[k]], k)
+end
+for from = 1, asked_tags, 4000 do
+  local to = math.min(from + 3999, asked_tags)
+  for turn = 0, 1 do -- the newer one first
+    local found = call('HMGET', KEYS[7 + ((p.turn or 0) + turn) % 2], unpack(tag_at, from, to))
+    for k = from, to do
+      local told = found[k - from + 1]
+      if told and not last_of[k] then
+        local last, seq = match(told, '^(%d+):?(%d*)$')
+        last_of[k] = tonumber(last)
+        as_of[k] = tonumber(seq) or last_of[k]
+      end
+    end
+  end
+  local found = call('HMGET', HEADS, unpack(KEYS, own_streams + from, own_streams + to))
+  for k = from, to do head_of_own[k] = found[k - from + 1] end
+end
+
+-- The last seq of the stream that tag `k` is the own one of; nil: it has no head here.
+local own_last = {}
+local function last_of_own(k)
+  local key = KEYS[own_streams + k]
+  if not own_last[key] and head_of_own[k] then
+    local newest = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    local here = newest and match(newest[1], '^%d+') == head_of_own[k]
+    own_last[key] = here and tonumber(newest[2][1]) or math.huge -- somebody deleted it: it may be any
+  end
+  return own_last[key]
+end
+
+-- Whether certainly no event behind the condition's `after` has tag `k`.
+local function none_behind(condition, k)
+  local after = condition.after
+  local upto, last = after, condition.lasts and condition.lasts[k] -- none is between after and upto
+  if last and last <= after and condition.asked > upto then upto = condition.asked end
+  if last_of[k] then
+    if last_of[k] > after then return false end
+    if as_of[k] > upto then upto = as_of[k] end
+  elseif upto < tags_from then
+    return false
+  end
+  local own = last_of_own(k)
+  if own then return own <= after end
+  return upto >= own_from
+end
+
+-- Whether certainly no event behind the condition's `after` matches it: of each item, there is none with some tag.
+local function is_quiet(condition)
+  local k = condition.first
+  for _, count in ipairs(condition.counts) do
+    local quiet = false
+    for tag = k, k + count - 1 do quiet = quiet or none_behind(condition, tag) end
+    if not quiet then return false end
+    k = k + count
+  end
+  return true
+end
+
 local function condition_fails(condition)
   if condition.matched > 0 then return 'K' .. text(condition.matched) end
-  if condition.old then return 'L' end
-  if not indexed then whole_journal = index_journal() end
-  if not whole_journal then return 'L' end
+  if is_quiet(condition) then return nil end
+  if not condition.old and not indexed then whole_journal = index_journal() end
+  if condition.old or not whole_journal then return p.t and 'L' .. text(math.max(tags_from, own_from)) or 'L' end
   local seq = first_match(condition)
   return seq and 'K' .. text(seq)
 end
 
 -- What no stream is as long as: a stream that is expected to be so long is told of after all that refuses the append.
 local NEVER = 2 ^ 63
+
+-- The verdict on an append, or nil and the head that it goes after.
+local function judge(i, key, hint, first, last, digest, expected, n)
+  if blocked[key] then return blocked[key] end
+  local chained = expected % 1 ~= 0
+  if chained then expected = expected - 0.5 end
+  local verdict = earlier(first, last, digest)
+  if verdict then return verdict end
+  local head = head_of(i, key, hint)
+  if stale then
+    verdict = 'S'
+  elseif not head then
+    verdict = 'X'
+  elseif (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) or (chained and skipped[key]) then
+    local failed = expected >= NEVER and conditions and conditions[i] and condition_fails(conditions[i])
+    return failed or 'C' .. text(head)
+  else
+    -- Nothing of it waits for its turn in a stream, so nothing is blocked behind it.
+    local failed = conditions and conditions[i] and condition_fails(conditions[i])
+    if failed then return failed end
+    verdict = taken_by_another(i)
+    if verdict == 'U' then return verdict end
+    if not verdict and q > p.c and q - p.c + n > window then verdict = 'B' end
+    if not verdict then return nil, head end
+  end
+  blocked[key] = verdict
+  return verdict
+end
 
 -- The same of an append to several streams, and their heads: all are as they are expected to be, or none is written.
 local function judge_all(i, of, key, hint, first, last, digest, expected, n)
@@ -413,9 +512,8 @@ local function judge_all(i, of, key, hint, first, last, digest, expected, n)
       conflict = 'C' .. text(head) .. ':' .. text(s - 1)
     end
   end
-  if not verdict and not conflict and of.condition then
-    -- Nothing of it waits for its turn in a stream, so nothing is blocked behind it.
-    local failed = condition_fails(of.condition)
+  if not verdict and not conflict and conditions and conditions[i] then
+    local failed = condition_fails(conditions[i])
     if failed then return failed end
   end
   verdict = verdict or conflict or never or taken_by_another(i) or (q > p.c and q - p.c + n > window and 'B')
@@ -430,7 +528,7 @@ end
 -- hashes, fields and values by turns, the latter for each bucket.
 local x, x_key, x_id, x_seq, x_event = 0, {}, {}, {}, {}
 local DIGITS = { [0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9' }
-local index, placed = {}, 0
+local index = {}
 local ends, remembered = {}, { { bucket, 0 } }
 local fields, f, full = remembered[1], 2, (bucket + 1) * p.w
 
@@ -503,6 +601,36 @@ local function claim(i, first, last, seq, value)
   end
 end
 
+-- The declared tags of each append, by its number: where they begin in ARGV 17, and how many there are.
+local tags_of, remember, r = {}, {}, 0
+local next_tags = 1
+while ARGV[17] and next_tags <= #ARGV[17] do
+  local number, count, from = cut('>I4I4', ARGV[17], next_tags)
+  tags_of[number] = { from = from, count = count }
+  next_tags = from + 16 * count
+end
+
+local function remember_tag(tag, last, seq)
+  remember[r + 1], remember[r + 2], r = tag, seq == last and text(last) or text(last) .. ':' .. text(seq), r + 2
+  for _, k in ipairs(places_of[tag] or {}) do last_of[k], as_of[k] = last, seq end
+end
+
+-- What Postgres told of the tags of a condition: the next one need not ask. As many as an event may have.
+local REMEMBERED = 16
+local function remember_look(of)
+  for k = of.first, of.first + REMEMBERED - 1 do
+    local last = of.lasts[k]
+    if not last then return end
+    if (last_of[k] or of.asked >= tags_from) and (as_of[k] or -1) < of.asked then
+      remember_tag(tag_at[k], math.max(last, last_of[k] or 0), of.asked)
+    end
+  end
+end
+
+local function remember_tags(of)
+  for from = of.from, of.from + 16 * of.count - 1, 16 do remember_tag(sub(ARGV[17], from, from + 15), q, q) end
+end
+
 local NO_DIGEST = string.rep('\0', 32)
 local reply = { NONCE, 'OK', whole(q), h, '', '', whole(p.c), p.as_of }
 local first, at, from, run, runs = 1, 1, 1, 1, {}
@@ -513,11 +641,11 @@ local stride, e = math.ceil(tail / 4), 0
 local function moved(key, head, n, as_text)
   ends[e + 1], ends[e + 2], e = key, as_text or text(head), e + 2
   heads[key] = head
+  if conditions then own_last[key] = q end
   if head % stride < n then longer[key] = head end
 end
 
 for i = 1, appends do
-  if conditions and conditions[i] then several[i].condition = conditions[i] end
   local expected, n, k, size, events, digest, rows, hint
   expected, n, k, size, events, digest, rows, hint, at = cut('>dI4I4I4I4c32c32Bc0', FACTS, at)
   if digest == NO_DIGEST then digest = '' end
@@ -559,10 +687,13 @@ for i = 1, appends do
     h = sha1hex(h .. ':' .. versions .. ':' .. rows)
     index[placed] = seq .. ':' .. v .. ':' .. h
     claim(i, first, last, seq, seq .. ':' .. text(n) .. ':' .. digest)
-    if oldest then
-      if not indexed then whole_journal = index_journal() end
-      index_body(BODIES, from, q)
+    if conditions then
+      if conditions[i] and conditions[i].lasts then remember_look(conditions[i]) end
+      placed_bodies[placed] = from
+      placed_last[placed] = q
+      if indexed then index_body(BODIES, from, q) end
     end
+    if tags_of[i] then remember_tags(tags_of[i]) end
     reply[8 + i] = answer
   end
   at = n == 1 and at or lengths + 4 * n
@@ -573,6 +704,15 @@ if placed > 0 then
   call('HSET', META, 'torn', '1')
   here_alone()
   for j = 1, x do call('XADD', x_key[j], x_id[j], x_seq[j], x_event[j]) end
+  local turn_of_tags = p.turn
+  if r > 0 then
+    turn_of_tags = math.floor(q / p.w)
+    local turns = turn_of_tags - (p.turn or turn_of_tags)
+    if turns > 0 then call('UNLINK', KEYS[7 + turn_of_tags % 2]) end
+    if turns > 1 then call('UNLINK', KEYS[8 - turn_of_tags % 2]) end
+    local hash = KEYS[7 + turn_of_tags % 2]
+    for k = 1, r, 4000 do call('HSET', hash, unpack(remember, k, math.min(k + 3999, r))) end
+  end
   everywhere()
   local bodies = BODIES
   if run > 1 then
@@ -588,6 +728,7 @@ if placed > 0 then
     local last = #remembered[turn]
     for k = 3, last, 4000 do call('HSET', hash, unpack(remembered[turn], k, math.min(k + 3999, last))) end
   end
+  if turn_of_tags ~= p.turn then call('HSET', META, 'turn', text(turn_of_tags)) end
   call('HSET', META, 'q', q, 'h', h, 'torn', '', 'past', past_and(p))
   -- What is not committed is among the newest q - c events of a stream.
   local kept = math.max(tail, q - p.c)
