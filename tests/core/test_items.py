@@ -8,7 +8,7 @@ import pytest
 
 from gateway.admit.items import read_query, with_tags
 from gateway.errors import Refusal
-from gateway.items import Item, Items, matches
+from gateway.items import Item, Items, matches, tags_of
 from spec.tags import hashed_value
 from tests.core.appends import declared
 
@@ -120,3 +120,10 @@ def test_the_key_of_an_aggregate_is_its_own_tag() -> None:
     assert matched(items, ("course", "c1"), "was_defined", "student:s1")
     assert not matched(items, ("course", "c2"), "was_defined", "student:s1")
     assert not matched((), ("course", "c1"), "was_defined")
+
+
+def test_tags_are_those_of_all_items_in_order() -> None:
+    items = read(
+        {"tags": ["student:s1", "course:c1"]}, {"types": ["course.was_defined"]}, {"tags": ["course:c1"]}
+    )
+    assert tags_of(items) == ("course:c1", "student:s1", "course:c1")
