@@ -496,6 +496,7 @@ def with_implied(
         implied=len(implied),
         fresh=fresh,
         form=form,
+        tag_keys=tag_keys(append.stream.tenant, tags) if tags else b"",
     )
 
 

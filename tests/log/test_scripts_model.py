@@ -94,7 +94,7 @@ class Model:
             self.heads[stream] = self.heads.get(stream, 0) + 1
             versions.append(self.heads[stream])
         self.q += len(versions)
-        self.chain = next_chain(self.chain, versions[0], one.digests, versions)
+        self.chain = next_chain(self.chain, versions[0], one.digests, tuple(versions))
         for each in one.identities:
             self.claims[each] = (self.q, len(versions), one.request_digest)
         if one.spread is None:

@@ -73,9 +73,8 @@ def sequence_call(
             others = append.streams[1:]
             first, *more = hint.split(" ")
             told = first.encode()
-            order = "".join(
-                [chr(1 + which) for which in append.spread.order]
-            )  # Lua's MessagePack has no bytes
+            # Lua's MessagePack has no bytes.
+            order = "".join([chr(1 + which) for which in append.spread.order])
             spread.append((n, len(names), append.others, more or [""] * len(others), order))
             names += [keys.stream(stream) for stream in others]
         front = _array(1 + count) + append.header
