@@ -40,6 +40,7 @@ _TRUSTED_MODULES: Final = (
     "gateway.catalog.",
     "gateway.postgres.",
     "gateway.app",
+    "gateway.edge",
     "gateway.serve",
     "asyncpg.",
     "redis.",

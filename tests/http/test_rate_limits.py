@@ -72,7 +72,7 @@ def clock() -> Clock:
 async def limited(limits: Config, clock: Clock) -> AsyncIterator[Served]:
     async with AsyncExitStack() as serving_it:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gateway.app.RateLimits", partial(RateLimits, clock=clock))
+            patch.setattr("gateway.edge.RateLimits", partial(RateLimits, clock=clock))
             patch.setattr("gateway.http.authentication.HELD_BACK_S", 0.0)
             served = await serving_it.enter_async_context(serving(limits))
         yield served
