@@ -222,11 +222,10 @@ class _Draft:
         self._length += 1
         step.view.roots[Root.STATE] = self._draft.fields
         for index, operation in enumerate(step.rule.do):
-            told = partial(_note, misfits, recorded, index)
             try:
-                apply(operation, self._draft, step.view, told)
+                apply(operation, self._draft, step.view, partial(_note, misfits, recorded, index))
             except Unfit as unfit:
-                told(str(unfit))
+                _note(misfits, recorded, index, str(unfit))
         if self._draft.is_too_large():
             why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
             misfits.append(misfit_of(recorded, None, why))

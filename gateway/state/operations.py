@@ -70,11 +70,11 @@ def apply(operation: Operation, draft: Draft, view: View, report: Report) -> Non
     the budget was used up."""
     view.roots.pop(Root.ITEM, None)  # of the operation before
     match operation:
-        case Set() | Merge() | Append() | AppendUnique() | Upsert():
-            _put(operation, draft, operation.target, operation.value, view)
         case Increment() | Decrement():
             if not _counts(operation, draft, view):
                 _put(operation, draft, operation.target, operation.by, view)
+        case Set() | Merge() | Append() | AppendUnique() | Upsert():
+            _put(operation, draft, operation.target, operation.value, view)
         case Remove():
             _remove(operation, draft, view)
         case SetAt() | MergeAt() | IncrementAt():
