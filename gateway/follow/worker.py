@@ -163,10 +163,7 @@ class Worker:
         if more and len(places) == 1 and all(each.build.state == "building" for each in front):
             await self._rest(self._loop.time() - began, self._left)
         elif not more and self._folded > LIGHT_EVENTS and self._busy():
-            took_s = self._loop.time() - began
-            await asyncio.sleep(
-                PRESSED_S if self._pressed() else min(SERVES_RESTS * took_s, SERVES_RESTS_MOST_S)
-            )
+            await asyncio.sleep(rest_s(self._loop.time() - began, pressed=self._pressed()))
             more = True  # likely
         if len(places) > 1:
             back = [each for each in at_work if each.place.seq == places[0]]
@@ -331,6 +328,11 @@ class Worker:
             if page.reached.seq >= furthest and (page.caught_up or (before and page.reached.seq == furthest)):
                 found.append(each)
         return found
+
+
+def rest_s(took_s: float, *, pressed: bool) -> float:
+    """Of builds that serve, behind a page that took so long."""
+    return PRESSED_S if pressed else min(SERVES_RESTS * took_s, SERVES_RESTS_MOST_S)
 
 
 def _retrieved(reading: asyncio.Task[Page]) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from uuid import UUID
 
 import asyncpg
 import pytest
 
 from gateway.config import Config
-from gateway.events import Event, Stream
-from gateway.follow.events import Events
+from gateway.events import Event as Written
+from gateway.events import Stream
+from gateway.follow.declarations import Declarations
+from gateway.follow.events import Events, Page
+from gateway.follow.model import Build, Changes, Event
 from gateway.follow.recent import BYTES_MAX, EACH_BYTES, Recent
+from gateway.follow.row_cache import RowCache
+from gateway.follow.worker import Worker, rest_s
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
@@ -19,7 +26,10 @@ from gateway.log.postgres import Postgres
 from gateway.log.read.followers import Tap
 from gateway.relay.outbox import Outbox
 from gateway.relay.position import BEGINNING, Place
+from gateway.tasks import ended
+from tests.follow.conftest import SPEC
 from tests.support import drive
+from tests.support.accounts import open_account
 
 TYPES = frozenset(("order",))
 
@@ -74,9 +84,71 @@ async def test_events_are_handed_over_as_postgres_has_them_until_another_gateway
     assert events.committed_here(tenant, p, behind, TYPES, 0) is None
 
 
+class Counted(Events):
+    """Counts what is read from Postgres."""
+
+    read = 0
+
+    async def page(self, tenant: bytes, p: int, after: Place, types: Collection[str]) -> Page:
+        self.read += 1
+        return await super().page(tenant, p, after, types)
+
+
+class Keeps:
+    """A list of aggregates without anything in them."""
+
+    types = TYPES
+    reads_back = holds_states = False
+
+    def __init__(self) -> None:
+        self.events = 0
+
+    def bound(self, bytes_max: int) -> None:
+        pass
+
+    async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
+        self.events += len(events)
+        return Changes((), 0, 0, ())
+
+
+async def test_a_build_that_serves_reads_nothing_back_that_its_gateway_commits(
+    logs: tuple[Log, Log], outbox: Outbox, pool: asyncpg.Pool
+) -> None:
+    tenant = UUID((await open_account(pool, SPEC)).id).bytes
+    await Declarations(pool, outbox).declare()
+    recent = Recent(logs[0].followers.tapped)
+    recent.hold((outbox.partition(tenant),))
+    events, output = Counted(pool, outbox, recent=recent), Keeps()
+
+    async def output_of(_: Build) -> Keeps:
+        return output
+
+    worker = Worker(tenant, pool, events, output_of, lambda _: None, lambda: False)
+    builds = 2
+    task = asyncio.create_task(worker.run())
+    try:
+        for number in range(1, 6):
+            (placed,) = await drive.appended(logs[0], drive.append(drive.new_stream(tenant)))
+            assert placed.last is not None
+            worker.wake(placed.last.seq)
+            await drive.until(lambda: output.events == builds * number and not worker.at_work)  # noqa: B023
+            if number == 2:
+                read = events.read
+    finally:
+        await ended([task])
+    assert events.read == read
+
+
+def test_what_serves_rests_for_so_long_that_readers_hardly_notice_but_in_a_busy_gateway() -> None:
+    assert [rest_s(took_s, pressed=False) for took_s in (0.001, 0.01, 1.0)] == [0.002, 0.02, 0.05]
+    assert rest_s(0.001, pressed=True) == 0.5
+
+
 def placed(seq: int, payload: bytes = b"{}") -> SequencedAppend:
     stream = Stream(bytes(16), "order", "global")
-    event = Event(bytes(16), "was_placed", "user", "global", None, None, bytes(16), None, 1, 0, None, payload)
+    event = Written(
+        bytes(16), "was_placed", "user", "global", None, None, bytes(16), None, 1, 0, None, payload
+    )
     return SequencedAppend(stream, bytes(16), (event,), b"%032d" % seq, (), b"", seq, seq)
 
 
