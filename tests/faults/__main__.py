@@ -1,6 +1,7 @@
 """Real gateways, Redis with a replica, Postgres, clients, and a nemesis: does every promise hold?
 
     python -m tests.faults --minutes 10 --seed 1
+    python -m tests.faults --whole --minutes 60
     python -m tests.faults --only redis-split net-hold --gateways 2
     python -m tests.faults --cluster --minutes 30
     python -m tests.faults --postgres-pair synchronous --minutes 10
@@ -22,11 +23,13 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tests.faults import disk, fail_over, patroni, report
+from tests.faults import disk, fail_over, report
 from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.choice import usual
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS
+from tests.faults.patroni_nodes import PATRONI, missing
+from tests.faults.postgres_pair import ASYNCHRONOUS, SYNCHRONOUS
 from tests.faults.releases import release_of
 from tests.faults.slow_postgres import DISK_FULL
 
@@ -44,6 +47,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--minutes", type=float, default=1.0, help="of load under faults; for a bad build, at most"
     )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="episodes over each kind of Redis and Postgres by turns, with all their faults",
+    )
     parser.add_argument("--seed", type=int, default=None, help="of the first episode (default: the time)")
     parser.add_argument("--only", nargs="+", metavar="FAULT", choices=list(INJECTIONS), default=None)
     parser.add_argument("--gateways", type=int, choices=(2, 3), default=None, help="default: 3, or 2")
@@ -54,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--postgres-pair",
-        choices=(*fail_over.OF, patroni.OF),
+        choices=(*fail_over.OF, PATRONI),
         default="",
         help="Postgres has a standby, which takes over; patroni: three nodes of Patroni's, with etcd",
     )
@@ -76,15 +84,14 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     """Episodes until the time is up; the first that finds something is the last."""
     results: list[Result] = []
-    faults, seed, left_s = (
-        _faults(asked, (), asked.cluster, asked.postgres_pair),
-        asked.seed,
-        asked.minutes * 60,
-    )
+    seed, left_s = asked.seed, asked.minutes * 60
     while left_s > 1:
+        spread, standby, beside = _stand(asked, seed)
+        earlier = asked.earlier if beside else None
         plan = Plan(
-            seed, min(EPISODE_S, left_s), _gateways(asked, asked.cluster), faults, spread=asked.cluster,
-            settings=_settings(asked), standby=asked.postgres_pair, earlier=asked.earlier,
+            seed, min(EPISODE_S, left_s), _gateways(asked, spread),
+            _faults(asked, (), spread, standby, earlier is not None), spread=spread,
+            settings=_settings(asked), standby=standby, earlier=earlier,
         )  # fmt: skip
         result = await run_episode(plan)
         results.append(result)
@@ -96,11 +103,29 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     return results
 
 
+def _stand(asked: argparse.Namespace, seed: int) -> tuple[bool, str, bool]:
+    """Whether an episode is over a Redis Cluster, which standby Postgres has, and whether gateways of an
+    earlier release may be in it. By its seed, so that the same one repeats it."""
+    if not asked.whole:
+        return asked.cluster, asked.postgres_pair, True
+    return asked.stands[seed % len(asked.stands)]
+
+
+def _whole() -> list[tuple[bool, str, bool]]:
+    """All that can be run here, the usual one twice: once with an earlier release, if one is named."""
+    stands = [(False, "", False), (True, "", False), (False, SYNCHRONOUS, False)]
+    stands += [(False, "", True), (False, ASYNCHRONOUS, False)]
+    if lacking := missing():
+        print(f"{PATRONI}: NOT RUN: install Debian's packages {lacking}")
+        return stands
+    return [*stands, (False, PATRONI, False)]
+
+
 def _faults(
-    asked: argparse.Namespace, of_build: tuple[str, ...], spread: bool, standby: str
+    asked: argparse.Namespace, of_build: tuple[str, ...], spread: bool, standby: str, two_releases: bool
 ) -> tuple[str, ...]:
     return tuple(asked.only or of_build) or usual(
-        spread=spread, standby=standby, mounts=asked.mounts, two_releases=asked.earlier is not None
+        spread=spread, standby=standby, mounts=asked.mounts, two_releases=two_releases
     )
 
 
@@ -120,7 +145,7 @@ async def run_bad(name: str, asked: argparse.Namespace) -> Result:
     while True:
         plan = Plan(
             seed, min(BAD_EPISODE_S, minutes * 60 - seconds), _gateways(asked, spread),
-            _faults(asked, build.faults, spread, standby), argv=argv(name),
+            _faults(asked, build.faults, spread, standby, two_releases=False), argv=argv(name),
             check_every_s=BAD_CHECK_EVERY_S, digests=build.digests, harm=build.harm, spread=spread,
             settings=settings, keeps=False, standby=standby,
         )  # fmt: skip
@@ -156,11 +181,12 @@ def main(arguments: list[str]) -> int:
     if asked.seed is None:
         asked.seed = int(time.time())
     asked.earlier = release_of(asked.beside_release) if asked.beside_release else None
-    if asked.postgres_pair == patroni.OF and (lacking := patroni.missing()):
+    if asked.postgres_pair == PATRONI and (lacking := missing()):
         print(f"patroni: NOT RUN: install Debian's packages {lacking}")
         return 2
     wrong = disk.isolate()
     asked.mounts = wrong is None
+    asked.stands = _whole() if asked.whole else []
     if wrong is not None:
         print(f"{DISK_FULL}: NOT RUN: {wrong}")
         if DISK_FULL in (asked.only or ()):

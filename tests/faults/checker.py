@@ -7,6 +7,7 @@ that ends before the evidence was gathered.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -400,9 +401,14 @@ def _other(found: _Found) -> Told:
     for told in found.history.odd:
         yield "answer", told
     for recovery in found.history.recoveries:
-        if recovery.seconds > RECOVERY_S or recovery.stuck:
-            after = ", ".join(recovery.after)
-            yield "stuck", f"{recovery.seconds:.1f} s after {after}: {'; '.join(recovery.stuck) or 'slow'}"
+        if recovery.seconds - recovery.starved_s > RECOVERY_S or recovery.stuck:
+            after, why = ", ".join(recovery.after), "; ".join(recovery.stuck) or "slow"
+            yield "stuck", f"{recovery.seconds:.1f} s{without_cpu(recovery.starved_s)} after {after}: {why}"
+
+
+def without_cpu(starved_s: float) -> str:
+    """To be told beside a time that is too long."""
+    return f" ({starved_s:.1f} s of it without a CPU for the rig; load {os.getloadavg()[0]:.0f})"
 
 
 def _place(row: Row) -> str:

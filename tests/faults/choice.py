@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.faults import fail_over, patroni, refusals, releases, slots, slow_postgres, stopped
 from tests.faults.injections import INJECTIONS
+from tests.faults.patroni_nodes import PATRONI
 
 MODULES = (fail_over, patroni, refusals, releases, slots, slow_postgres, stopped)
 
@@ -16,7 +17,7 @@ def usual(*, spread: bool, standby: str, mounts: bool, two_releases: bool = Fals
     if spread:
         return _of(*kinds, slots.NODES)
     if standby:
-        its_own = patroni.FAULTS if standby == patroni.OF else fail_over.OF[standby]
+        its_own = patroni.FAULTS if standby == PATRONI else fail_over.OF[standby]
         all_of = _of(*kinds, "pair")
         beside = (name for name in all_of if not INJECTIONS[name].touches & {"postgres", "network"})
         return (*its_own * 2, *beside)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import asyncpg
 from redis.asyncio import Redis, RedisCluster
@@ -32,14 +32,12 @@ from gateway.log.epoch.partition import partition_of
 from tests.faults.disk import Disk
 from tests.faults.gateway_at import POLL_S, START_S, Earlier, GatewayAt
 from tests.faults.link import Link
+from tests.faults.patroni_nodes import PATRONI, PatroniNodes
 from tests.faults.postgres_pair import SYNCHRONOUS, PostgresPair
 from tests.faults.spec import SPEC
 from tests.faults.wire import Answer, Caller
 from tests.support.redis_cluster import HOST, RedisNodes, nodes_in
 from tests.support.servers import Server, Servers, servers_in
-
-if TYPE_CHECKING:
-    from tests.faults.patroni import PatroniNodes
 
 TENANTS_MIN = 8
 REDIS_S = 2.0
@@ -223,13 +221,12 @@ class Cluster:
         small_disk: bool = False,
         flushes: bool = False,
         earlier: Earlier | None = None,
-        patroni: Callable[[Path], Awaitable[PatroniNodes]] | None = None,
     ) -> Self:
         """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
-        three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS or ASYNCHRONOUS.
+        three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS, ASYNCHRONOUS or PATRONI.
         `small_disk`: it has one of its own, for which this process has to have mounts of its own. `flushes`:
         it calls fsync. `earlier`: the database is as that release has it, without
-        tenants, until `start_gateways`. `patroni` opens nodes that take Postgres' place."""
+        tenants, until `start_gateways`."""
         disk = Disk(folder / "postgres") if small_disk else None
         servers = servers_in(folder, durable=flushes)
         redis: RedisPair | RedisSpread
@@ -239,18 +236,18 @@ class Cluster:
         cluster = cls(folder, servers, redis, servers.postgres_url, partitions)
         cluster.disk = disk
         try:
-            if patroni is None:
-                await servers.start()
-            else:
+            if standby == PATRONI:
                 await servers.redis.start()
-                cluster.patroni_nodes = await patroni(folder)
+                cluster.patroni_nodes = await PatroniNodes.open(folder)
+            else:
+                await servers.start()
             await redis.open()
             cluster._earlier = earlier
             if earlier is None:
                 await cluster._open()
             else:
                 await earlier.migrate(cluster.postgres_url, partitions)
-            if standby:
+            if standby and standby != PATRONI:
                 cluster.postgres_pair = await PostgresPair.open(servers, synchronous=standby == SYNCHRONOUS)
         except BaseException:
             await cluster.close()

@@ -191,6 +191,8 @@ class Recovery:
     after: tuple[str, ...]
     seconds: float
     stuck: tuple[str, ...] = ()
+    starved_s: float = 0.0
+    """Of these seconds, how long the rig itself had no CPU because of other programs."""
 
 
 @dataclass(slots=True)

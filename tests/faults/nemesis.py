@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from tests.faults.client import Client
 from tests.faults.cluster import Cluster
+from tests.faults.cpu_wait import CpuWait
 from tests.faults.gateway_at import GatewayAt
 from tests.faults.history import Fault, History, Identity, Recovery, StreamName, Verdict, now
 from tests.faults.injections import INJECTIONS, Injection, Scene
@@ -86,7 +87,7 @@ class Nemesis:
 
     async def recovered(self, after: tuple[str, ...]) -> None:
         """Appends to every partition at every gateway, and notes how long that took from now on."""
-        begun = now()
+        begun, waiting = now(), CpuWait.begin()
         self._probes.giving_up_at = begun + GIVE_UP_S
         tenant_in = {tenant.partition: n for n, tenant in enumerate(self._cluster.tenants)}
         stuck = await asyncio.gather(
@@ -97,7 +98,8 @@ class Nemesis:
                 for partition, tenant in tenant_in.items()
             )
         )
-        self._history.recoveries.append(Recovery(begun, after, now() - begun, tuple(filter(None, stuck))))
+        took_s, starved_s = now() - begun, waiting.because_of_others_s()
+        self._history.recoveries.append(Recovery(begun, after, took_s, tuple(filter(None, stuck)), starved_s))
 
     async def _accepts(self, gateway: GatewayAt, partition: int, tenant: int) -> str | None:
         """None once it did; else what is stuck."""

@@ -7,7 +7,7 @@ import pytest
 from gateway.events import Stream
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence, Row, Standing
-from tests.faults.history import History, Observation, Operation, Receipt, StreamName, Try, now
+from tests.faults.history import History, Observation, Operation, Receipt, Recovery, StreamName, Try, now
 
 STREAM = StreamName(0, "order", "a")
 
@@ -35,3 +35,22 @@ def test_a_read_shows_what_was_told_before_it_was_asked_for(asked: float, stale:
 def test_times_of_a_history_tell_apart_what_happens_within_a_millisecond() -> None:
     begun = now()
     assert len({now() for _ in range(1000)} - {begun}) > 100
+
+
+@pytest.mark.parametrize(("starved_s", "stuck"), [(0.0, True), (0.9, True), (1.1, False)])
+def test_a_recovery_is_too_slow_by_the_time_in_which_the_rig_had_a_cpu(starved_s: float, stuck: bool) -> None:
+    recovery = Recovery(1.0, ("redis-kill",), 6.0, (), starved_s)
+    found = check(History(recoveries=[recovery]), Evidence([], {}), digests=False)
+    assert ("stuck" in {kind for kind, _ in found}) == stuck
+
+
+def test_what_a_stopped_gateway_appends_by_a_key_that_had_ended_is_outdated() -> None:
+    payload = b'{"op": "stopped-1#0", "n": 1}'
+    told = Receipt("a", ("1",), 1, 1)
+    one = Operation(
+        "stopped-1", "by-key", 0, "order", "a", (payload,), tries=[Try(0, 1.0, 2.0, 201, receipt=told)],
+        outdated="its key had ended",
+    )  # fmt: skip
+    row = Row(0, 1, 1, STREAM, "1", b"", b"", payload, Stream(b"", "order", "a"), b"")
+    found = check(History([one]), Evidence([row], {0: Standing(1, 1, "")}), digests=False)
+    assert "outdated" in {kind for kind, _ in found}

@@ -15,10 +15,11 @@ from tests.support.campaign_command import run_command
 
 def told(result: Result) -> str:
     kills = ", ".join(f"{count} of {kind}s" for kind, count in result.kills.items())
+    stops = ", ".join(f"{count} of {kind}s" for kind, count in result.stops.items())
     losses = ", ".join(f"{kind} {count} times" for kind, count in result.losses.items())
     lines = [
         f"seed {result.seed}: {result.committed:,} events committed; {result.changes} definitions deployed",
-        f"  kills: {kills}; lost: {losses}",
+        f"  kills: {kills}; stops: {stops}; lost: {losses}",
         f"  {result.looks} looks at all rows, {result.reads} reads of own writes,"
         f" {result.switches} builds that took over",
         *(f"  VIOLATION {kind}: {what}" for kind, what in result.violations[:10]),

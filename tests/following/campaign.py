@@ -107,6 +107,7 @@ class Result:
     reads: int = 0
     switches: int = 0
     kills: dict[str, int] = field(default_factory=dict)
+    stops: dict[str, int] = field(default_factory=dict)
     losses: dict[str, int] = field(default_factory=lambda: {"redis": 0, "postgres": 0})
     violations: list[Violation] = field(default_factory=list)
 
@@ -133,7 +134,7 @@ class Campaign:
                 group.create_task(work())
             await killer.run(seconds)
             self._ended = True
-        self.result.kills = killer.kills
+        self.result.kills, self.result.stops = killer.kills, killer.stops
         await self._settled()
         switches = await recorded_switches(self._stand.servers.postgres_url)
         self.result.switches = len(switches)

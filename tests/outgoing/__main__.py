@@ -16,9 +16,10 @@ from tests.support.campaign_command import run_command
 
 def told(result: Result) -> str:
     kills = ", ".join(f"{count} of {kind}s" for kind, count in result.kills.items())
+    stops = ", ".join(f"{count} of {kind}s" for kind, count in result.stops.items())
     lines = [
         f"seed {result.seed}: {result.committed:,} events committed in {result.seconds:.1f} s",
-        f"  kills: {kills}; {result.repeated:,} appends sent again",
+        f"  kills: {kills}; stops: {stops}; {result.repeated:,} appends sent again",
         *(f"  {name}: {given}" for name, given in result.readers.items()),
         f"  the last reader had all {result.late_s:.1f} s after the last append",
         *(f"  VIOLATION {kind}: {what}" for kind, what in result.violations),

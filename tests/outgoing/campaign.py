@@ -38,6 +38,7 @@ class Result:
     seconds: float
     committed: int
     kills: dict[str, int]
+    stops: dict[str, int]
     repeated: int
     """Appends that were sent again."""
     late_s: float
@@ -100,7 +101,15 @@ async def _run(parts: _Parts, seconds: float, seed: int) -> Result:
         readers[receiver.name] = f"{len(receiver.accepted):,} events in {len(receiver.arrivals):,} requests"
     assert not stand.dead(), f"ended by themselves: {', '.join(stand.dead())}"
     return Result(
-        seed, ended - begun, len(committed), killer.kills, writers.repeated, late_s, readers, violations
+        seed,
+        ended - begun,
+        len(committed),
+        killer.kills,
+        killer.stops,
+        writers.repeated,
+        late_s,
+        readers,
+        violations,
     )
 
 

@@ -31,6 +31,9 @@ LEASE_S = "1"
 """Short: another relay takes over what a killed one held while the campaign lasts."""
 KILL_EVERY_S = (0.4, 2.0)
 DOWN_S = (0.0, 1.5)
+STOPPED = 0.3
+"""So many are stopped and continued, in place of killed: for longer than others wait for them."""
+STOPPED_S = (1.2 * float(LEASE_S), 3 * float(LEASE_S))
 STOP_S = 20.0
 POLL_S = 0.02
 
@@ -68,6 +71,10 @@ class Mortal(Protocol):
 
     def kill(self) -> None: ...
 
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
 
 class Gateway(GatewayAt):
     """`died` is set from its end to its next start."""
@@ -87,6 +94,13 @@ class Gateway(GatewayAt):
     def kill(self) -> None:
         super().kill()
         self.died.set()
+
+    def pause(self) -> None:
+        """SIGSTOP: a load balancer does not notice."""
+        self.server.pause()
+
+    def resume(self) -> None:
+        self.server.resume()
 
 
 @dataclass(slots=True)
@@ -189,7 +203,7 @@ def _settings(servers: Servers) -> dict[str, str]:
 
 class Killer:
     """Kills gateways and relays in turns at random moments, one of a kind at a time; a while later it starts
-    again."""
+    again. Some it stops instead, past every lease, and they continue as what they were."""
 
     def __init__(self, stand: Stand, seed: int) -> None:
         self._rng = random.Random(f"{seed}/killer")
@@ -197,6 +211,7 @@ class Killer:
         self._kinds = {kind: each for kind, each in kinds.items() if each}
         self._whole = dict.fromkeys(self._kinds, True)
         self.kills = dict.fromkeys(self._kinds, 0)
+        self.stops = dict.fromkeys(self._kinds, 0)
 
     async def run(self, seconds: float) -> None:
         """Returns when that time is over and all are back."""
@@ -209,13 +224,24 @@ class Killer:
                     return
                 kind = next(kinds)
                 victim, down_s = self._rng.choice(self._kinds[kind]), self._rng.uniform(*DOWN_S)
-                if self._whole[kind]:
+                if not self._whole[kind]:
+                    continue
+                self._whole[kind] = False
+                if self.kills[kind] and self._rng.random() < STOPPED:
+                    victim.pause()
+                    self.stops[kind] += 1
+                    coming_back.create_task(self._on(kind, victim, self._rng.uniform(*STOPPED_S)))
+                else:
                     victim.kill()
-                    self._whole[kind] = False
                     self.kills[kind] += 1
                     coming_back.create_task(self._again(kind, victim, down_s))
 
     async def _again(self, kind: str, victim: Mortal, down_s: float) -> None:
         await asyncio.sleep(down_s)
         await victim.start()
+        self._whole[kind] = True
+
+    async def _on(self, kind: str, victim: Mortal, stopped_s: float) -> None:
+        await asyncio.sleep(stopped_s)
+        victim.resume()
         self._whole[kind] = True

@@ -18,6 +18,7 @@ import asyncpg
 import httpx
 
 from gateway.catalog.migrate import migrate
+from gateway.config import Config
 from gateway.dev.service_process import ServiceProcess
 from tests.faults.gateway_at import CLOCK, OFFSET
 from tests.outgoing.stand import Gateway, RelayNode
@@ -35,7 +36,9 @@ STUCK_S = 20.0
 ASKED_S = 5.0
 """Beyond it, or at random, a reservation is not answered in time."""
 CLOCKS_S = (-3_600, 0, 3_600)
-FAULTS = ("gateway",) * 5 + ("relay", "redis", "redis", "postgres")
+FAULTS = ("gateway",) * 5 + ("relay", "redis", "redis", "postgres", "gateway stopped", "relay stopped")
+STOPPED_S = (1.2 * Config.relay_lease_s, 2.5 * Config.relay_lease_s)
+"""Past every lease: what was held has another owner when it continues."""
 # By Postgres' own clock, a moment before the commit: gateways' clocks are wrong.
 STAMPED = "ALTER TABLE outbox ADD COLUMN campaign_at timestamptz DEFAULT clock_timestamp()"
 STORED = """
@@ -145,6 +148,10 @@ class Campaign:
                 await victim.start()
             case "relay":
                 await self._relay.restart()
+            case "gateway stopped":
+                await self._stopped(self._chance.choice(self._gateways).server)
+            case "relay stopped":
+                await self._stopped(self._relay)
             case "redis":
                 if self._chance.random() < 0.5:
                     self._servers.redis.kill()
@@ -154,6 +161,11 @@ class Campaign:
             case _:
                 await self._servers.postgres.restart()
         self._under_way.discard(fault)
+
+    async def _stopped(self, victim: Server) -> None:
+        victim.pause()
+        await asyncio.sleep(self._chance.uniform(*STOPPED_S))
+        victim.resume()
 
     def _step_clocks(self) -> None:
         for set_clock in self._clocks:
