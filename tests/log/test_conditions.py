@@ -399,6 +399,29 @@ async def test_without_a_look_only_a_short_journal_is_read(redis: Redis) -> None
         assert await partition.answers(one, looks=[Look(1, after, 0)]) == [answer]
 
 
+async def test_what_an_earlier_release_sequenced_ends_what_is_known_of_tags(redis: Redis) -> None:
+    """Its script knows nothing of the hashes of tags, nor up to where they are whole."""
+    partition = Partition(redis, Scripts(redis))
+    await partition.install()
+    tenant, keys = new_tenant(), partition.keys
+    await partition.answers(tagged(new_stream(tenant), "a:1"))
+    before = [(hash_, await redis.hgetall(hash_)) for hash_ in keys.tags]
+    whole = await redis.hmget(keys.meta, "turn", "tq")
+    await partition.answers(tagged(new_stream(tenant), "a:1"), append(new_stream(tenant), 101))
+    for hash_, tags in before:
+        await redis.delete(hash_)
+        if tags:
+            await redis.hset(hash_, mapping=tags)
+    await redis.hset(keys.meta, mapping=dict(zip(("turn", "tq"), whole, strict=True)))
+
+    one = tagged(new_stream(tenant), condition=Condition((item("a:1"),), 1))
+    assert await partition.answers(one, looks=[Look(1, 1, 0)]) == [b"L103"]
+    assert await partition.answers(append(new_stream(tenant))) == [1]
+    assert await partition.answers(one, looks=[Look(1, 1, 0)]) == [b"L103"]
+    later = tagged(new_stream(tenant), condition=Condition((item("a:1"),), 103))
+    assert await partition.answers(later, looks=[Look(1, 103, 0)]) == [1]
+
+
 @pytest.mark.parametrize("asked", [5, 1])
 async def test_a_journal_that_does_not_tell_it_all_asks_for_another_look(redis: Redis, asked: int) -> None:
     partition = Partition(redis, Scripts(redis))

@@ -35,7 +35,6 @@ WAITING_MAX: Final = 2_000
 LOOKED_AT_MAX: Final = 1_000
 """Queries whose tags Redis should remember from a look."""
 _AGAIN_S: Final = 0.05
-_NOTHING: Final = 2**63
 _FULL: Final = NotCommitted("too many conditions are waiting to be judged on this gateway")
 
 
@@ -71,12 +70,12 @@ class Conditions:
         return Look(partition.epoch, condition.after, 0)
 
     def not_told(self, pending: Pending, told_from: bytes) -> None:
-        """Redis can't tell, only of what lies behind that seq; '': of nothing."""
+        """Redis can tell only of what lies behind that seq."""
         condition = pending.append.condition
         assert condition is not None
         pending.look = None
         self._in(self._partition.epoch)
-        self._told_from = int(told_from) if told_from else _NOTHING
+        self._told_from = int(told_from)
         self._looked_at.pop((pending.append.stream.tenant, condition.items), None)
 
     def _in(self, epoch: int) -> None:

@@ -55,7 +55,7 @@ if most > 0 then
     end
   end
   if tags > 0 and idle >= least then
-    redis.call('HSET', META, 't', text(p.q), 'turn', '')
+    redis.call('HSET', META, 't', text(p.q), 'turn', '', 'tq', text(p.q))
     redis.call('UNLINK', KEYS[4], KEYS[5])
   else
     tags = 0

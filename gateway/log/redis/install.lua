@@ -17,6 +17,6 @@ local before = ' ' .. (m[1] or whole(tonumber(ARGV[2]) - 1))
 redis.call('HSET', KEYS[2], '', ARGV[2])
 redis.call('HSET', META, 'epoch', ARGV[2], 'fence', replid, 'torn', '', 'q', ARGV[4], 'h', ARGV[5],
   'c', ARGV[4], 'ch', ARGV[5], 'format', FORMAT, 'e', '0', 'w', ARGV[6], 'past', '',
-  't', ARGV[4], 'turn', '',
+  't', ARGV[4], 'turn', '', 'tq', ARGV[4],
   'old', (m[2] or '') .. before, 'journals', (m[3] or '') .. before .. ':' .. redis.call('TIME')[1])
 return { NONCE, 'OK' }

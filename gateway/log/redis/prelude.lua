@@ -45,20 +45,21 @@ end
 
 -- Identity of the server first, then epoch and torn flag: nothing else of the partition may be believed
 -- before these hold. Returns the meta fields q, h, c, e (the highest seq of an event that was evicted), bucket
--- size, t (all declared tags behind that seq are in the tag hashes) and the bucket of the newer one of these; or nil and
--- the reason. `as_of` is '<epoch>.<q>', the moment at which what a script tells is true.
+-- size, t (all declared tags behind that seq are in the tag hashes), tq (up to this one) and the bucket of the newer one
+-- of these hashes; or nil and the reason. `as_of` is '<epoch>.<q>', the moment at which what a script tells is true.
 local function open_partition(epoch)
   local master, replid = server_identity()
   if not master then return nil, 'replica' end
   local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'e', 'w', 'past', 'format',
-    't', 'turn')
+    't', 'turn', 'tq')
   if not m[1] then return nil, 'missing' end
   if (m[10] or '1') ~= FORMAT then return nil, 'format' end
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end
   return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), e = tonumber(m[7]), w = tonumber(m[8]),
-    past = m[9] or '', t = tonumber(m[11] or ''), turn = tonumber(m[12] or ''), as_of = epoch .. '.' .. m[4] }
+    past = m[9] or '', t = tonumber(m[11] or ''), turn = tonumber(m[12] or ''), tq = tonumber(m[13] or ''),
+    as_of = epoch .. '.' .. m[4] }
 end
 
 -- Whether what Postgres said of a stream that was not here, as of '<epoch>.<q>', still holds: all its events up to

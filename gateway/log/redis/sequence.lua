@@ -30,7 +30,7 @@
 --   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several; else
 --           'D<seq>:<count>' the retry of that append, 'M' mismatch, 'C<head>' conflict, 'C<head>:<stream, from 0>' if to several,
 --           'K<seq>' the condition failed by the event there, 'L<seq>' ask Postgres about the condition: tags are known
---           here of what is behind that seq ('': of nothing),
+--           here of what is behind that seq,
 --           'X' cold, 'B' busy, 'S' look the identities up again, 'S<seq>' once that is committed: there one of its
 --           values was claimed, 'U' another aggregate has one of its values
 --
@@ -382,8 +382,11 @@ end
 -- Tags. Two hashes by turns, `w` events each, have the last seq of every declared tag of what was sequenced behind
 -- `tags_from`; and what looks told of tags, '<last seq>:<seq up to which that is so>'. A tag may be the own one of a
 -- stream as well: of streams with events behind `own_from`, the heads are here, and their last entries have the seq.
-local tags_from, own_from = math.huge, math.huge
-if p.t then tags_from, own_from = math.max(p.t, p.turn and (p.turn - 1) * p.w or 0), math.max(p.t, p.e) end
+--
+-- A gateway of an earlier release remembers no tags: what it has sequenced ends what is known of them.
+local tags_end = p.tq ~= p.q
+if tags_end then p.t, p.turn = p.q, nil end
+local tags_from, own_from = math.max(p.t, p.turn and (p.turn - 1) * p.w or 0), math.max(p.t, p.e)
 
 local tag_at, last_of, as_of, head_of_own, places_of = {}, {}, {}, {}, {}
 for k = 1, asked_tags do
@@ -393,7 +396,7 @@ for k = 1, asked_tags do
 end
 for from = 1, asked_tags, 4000 do
   local to = math.min(from + 3999, asked_tags)
-  for turn = 0, 1 do -- the newer one first
+  for turn = 0, tags_end and -1 or 1 do -- the newer one first
     local found = call('HMGET', KEYS[7 + ((p.turn or 0) + turn) % 2], unpack(tag_at, from, to))
     for k = from, to do
       local told = found[k - from + 1]
@@ -452,7 +455,7 @@ local function condition_fails(condition)
   if condition.matched > 0 then return 'K' .. text(condition.matched) end
   if is_quiet(condition) then return nil end
   if not condition.old and not indexed then whole_journal = index_journal() end
-  if condition.old or not whole_journal then return p.t and 'L' .. text(math.max(tags_from, own_from)) or 'L' end
+  if condition.old or not whole_journal then return 'L' .. text(math.max(tags_from, own_from)) end
   local seq = first_match(condition)
   return seq and 'K' .. text(seq)
 end
@@ -704,6 +707,10 @@ if placed > 0 then
   call('HSET', META, 'torn', '1')
   here_alone()
   for j = 1, x do call('XADD', x_key[j], x_id[j], x_seq[j], x_event[j]) end
+  if tags_end then
+    call('UNLINK', KEYS[7], KEYS[8])
+    call('HSET', META, 't', text(p.t), 'turn', '')
+  end
   local turn_of_tags = p.turn
   if r > 0 then
     turn_of_tags = math.floor(q / p.w)
@@ -729,7 +736,7 @@ if placed > 0 then
     for k = 3, last, 4000 do call('HSET', hash, unpack(remembered[turn], k, math.min(k + 3999, last))) end
   end
   if turn_of_tags ~= p.turn then call('HSET', META, 'turn', text(turn_of_tags)) end
-  call('HSET', META, 'q', q, 'h', h, 'torn', '', 'past', past_and(p))
+  call('HSET', META, 'q', q, 'tq', q, 'h', h, 'torn', '', 'past', past_and(p))
   -- What is not committed is among the newest q - c events of a stream.
   local kept = math.max(tail, q - p.c)
   for key, head in pairs(longer) do
