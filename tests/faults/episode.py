@@ -103,6 +103,8 @@ class Result:
     events: int
     quarantined: int
     violations: list[Violation] = field(default_factory=list)
+    starved_s: float = 0.0
+    """Of `rested_s`, how long the rig had no CPU because of other programs."""
     told: list[str] = field(default_factory=list)
     """What was done exactly, fault by fault."""
     folder: str | None = None
@@ -271,7 +273,7 @@ class _Episode:
         return Result(
             self._plan.seed, seconds, self._settings, operations, answers, reads, faults,
             self._history.recoveries, rested_s, len(evidence.rows), len(evidence.quarantined), violations,
-            [f"{each.name}: {each.told}" for each in self._history.faults],
+            self._starved_s, [f"{each.name}: {each.told}" for each in self._history.faults],
         )  # fmt: skip
 
     def keep(self, folder: Path, result: Result) -> Path:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from tests.faults.bad import BUILDS, GOOD
 from tests.faults.episode import VIOLATIONS_TOLD_MAX, Result
-from tests.faults.history import Verdict
+from tests.faults.history import Recovery, Verdict
 
 HEADLINES = ("lost", "doubled", "reordered", "phantom", "stuck")
 
@@ -120,12 +120,12 @@ def episode(result: Result, console: Console) -> None:
     """A line for each; the violations, and how to see them again."""
     total = sum(sum(verdicts.values()) for verdicts in result.operations.values())
     rest = "never" if result.rested_s is None else f"{result.rested_s:.1f} s"
-    slowest = max((each.seconds for each in result.recoveries), default=0)
+    slowest = max(result.recoveries, key=lambda each: each.seconds, default=Recovery(0, (), 0))
     console.print(
         f"seed {result.seed}: {result.seconds:.0f} s, {total} operations, {result.events} events, "
         f"{sum(result.reads.values())} reads, {sum(result.faults.values())} faults, "
-        f"slowest recovery {slowest:.1f} s, "
-        f"q = c after {rest}, {len(result.violations)} violations",
+        f"slowest recovery {slowest.seconds:.1f} s (without a CPU {slowest.starved_s:.1f} s), "
+        f"q = c after {rest} ({result.starved_s:.1f} s), {len(result.violations)} violations",
         highlight=False,
     )
     for told in result.told:
