@@ -2,7 +2,7 @@
 killed or emptied, Postgres restarted. --clocks: meanwhile their clocks step by an hour, back and forth.
 
     python -m tests.reacting [--seconds 600] [--seed N] [--clocks]
-    python -m tests.reacting --seconds 20 --bad NAME, --all-bad
+    python -m tests.reacting --seconds 0 --bad NAME, --all-bad
 
 Exit 0: each output happened exactly once, none early, no cancelled one, and every saga came to its end; or
 every bad build was caught. The checker knows no code of the gateway.

@@ -1,5 +1,6 @@
 """Orders that imply and expire, carts with a saga: two gateways and a relay, killed at random; Redis killed
-or emptied, Postgres restarted; with `clocks` the clocks of all three step by an hour meanwhile."""
+or emptied, Postgres restarted; with `clocks` the clocks of all three step by an hour meanwhile. Before that,
+scenes in which a bad build shows whatever chance brings."""
 
 from __future__ import annotations
 
@@ -46,6 +47,9 @@ SELECT seq, id::text, causation_id::text AS causation, aggregate_type, aggregate
     extract(epoch FROM campaign_at)::float8 AS stored_s
 FROM outbox ORDER BY p, seq
 """
+FIRED = "SELECT 1 FROM outbox WHERE aggregate_type = 'order' AND aggregate_id = $1 AND type = 'had_expired'"
+# Its row moves with the place behind the trigger: who dies now has taken the step for good.
+WAITS = "SELECT 1 FROM saga WHERE waits_type = 'stock' AND waits_key = $1"
 LEFT = """
 SELECT (SELECT count(*) FROM schedule WHERE state = 'pending') AS timers,
     (SELECT count(*) FROM saga WHERE state = 'running') AS sagas
@@ -106,6 +110,7 @@ class Campaign:
             self._step_clocks()
             await asyncio.gather(*(each.start() for each in (*self._gateways, self._relay)))
             async with httpx.AsyncClient(timeout=30, trust_env=False, headers=headers) as client:
+                await self._scenes(client)
                 await self._work(client, seconds)
             await self._settled()
         finally:
@@ -123,6 +128,46 @@ class Campaign:
         finally:
             for task in writing:
                 task.cancel()
+
+    # ---- scenes ----
+
+    async def _scenes(self, client: httpx.AsyncClient) -> None:
+        """What chance brings about seldom: an order that is paid in time; a firing whose gateway dies just
+        behind its append; a reservation that is refused once those who asked for it have died. And one that
+        is granted, which it does bring about."""
+        chance = random.Random(f"{self._seed}/scenes")
+        keys = [str(UUID(int=chance.getrandbits(128), version=4)) for _ in range(4)]
+        paid, expiring, refused, granted = keys
+        for event in ("was_placed", "was_paid"):
+            await self._append(client, chance, "order", paid, event)
+        await self._append(client, chance, "order", expiring, "was_placed")
+        await self._until(FIRED, expiring)
+        await self._die()
+        for cart, answer in ((refused, "reservation_failed"), (granted, "was_reserved")):
+            await self._append(client, chance, "cart", cart, "was_checked_out")
+            await self._until(WAITS, cart)
+            if cart == refused:
+                await self._die()
+            await self._append(client, chance, "stock", cart, answer)
+
+    async def _until(self, statement: str, key: str) -> None:
+        """Returns as soon as the statement finds a row."""
+        connection = await asyncpg.connect(self._servers.postgres_url)
+        until = time.monotonic() + STUCK_S
+        try:
+            while not await connection.fetchval(statement, key):
+                if time.monotonic() > until:
+                    self._violated("stuck", f"{key}: nothing in {STUCK_S:.0f} s by {statement}")
+                    return
+                await asyncio.sleep(0.02)
+        finally:
+            await connection.close()
+
+    async def _die(self) -> None:
+        """Both gateways at once; returns when both are back."""
+        for gateway in self._gateways:
+            gateway.kill()
+        await asyncio.gather(*(each.start() for each in self._gateways))
 
     # ---- faults ----
 

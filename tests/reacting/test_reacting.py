@@ -11,13 +11,13 @@ from tests.support.daily import run_daily
 
 @pytest.mark.slow
 async def test_each_output_happens_once_whatever_is_killed() -> None:
-    told = run_daily("tests.reacting", "--seconds", "6", timeout_s=180)
+    told = run_daily("tests.reacting", "--seconds", "3", timeout_s=180)
     assert "0 violations" in told and "gateway" in told
 
 
 @pytest.mark.slow
 async def test_a_build_that_fires_what_is_cancelled_is_caught() -> None:
-    result = await run_campaign(2, 1, "no-condition", faults=("redis",))
+    result = await run_campaign(0, 1, "no-condition")
     assert "cancelled" in {each.kind for each in result.violations}
 
 
