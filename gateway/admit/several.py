@@ -35,7 +35,15 @@ from gateway.admit.envelope import (
 from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.items import read_query
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
-from gateway.admit.several_body import Read, Sent, SentCondition, prove, read_proven
+from gateway.admit.several_body import (
+    KEPT_QUERIES,
+    KEPT_QUERY_BYTES_MAX,
+    Read,
+    Sent,
+    SentCondition,
+    prove,
+    read_proven,
+)
 from gateway.admit.several_names import Aliases, Named, named_by, names_fault
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
@@ -51,7 +59,7 @@ from gateway.events import (
     make_append,
     revised,
 )
-from gateway.items import Condition
+from gateway.items import Condition, Items
 from gateway.stored_extra import guarded
 from spec.identifiers import canonicalize
 from spec.model import AggregateType, EventType, Spec
@@ -64,6 +72,9 @@ PATH: Final = "/_/append"
 MintKey = Callable[[AggregateType], str]
 PlaceOf = Callable[[str], FeedPlace | None]
 """Where a position of the feed is, in the tenant's partition; None: nowhere."""
+
+
+_kept: Final[dict[bytes, tuple[Spec, bytes, Items]]] = {}
 
 
 class Several(Struct, frozen=True, gc=False):
@@ -188,7 +199,7 @@ def _condition(
     sent = read.sent.condition
     if not isinstance(sent, SentCondition):
         return None
-    items = read_query(read.query, spec, minting.salt, "condition.fail_if_events_match")
+    items = _items(spec, read, bytes(sent.fail_if_events_match), minting.salt)
     if isinstance(items, Refusal):
         return items
     if not isinstance(sent.after, str):
@@ -197,6 +208,19 @@ def _condition(
     if place is None:
         return Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after")
     return Condition(items, place.seq, place.mark)
+
+
+def _items(spec: Spec, read: Read, sent: bytes, salt: bytes) -> Items | Refusal:
+    """Kept by the text that was sent, where it is short, for one spec and salt each."""
+    kept = _kept.get(sent)
+    if kept is not None and kept[0] is spec and kept[1] == salt:
+        return kept[2]
+    items = read_query(read.query, spec, salt, "condition.fail_if_events_match")
+    if isinstance(items, tuple) and len(sent) <= KEPT_QUERY_BYTES_MAX:
+        if len(_kept) >= KEPT_QUERIES:
+            _kept.clear()
+        _kept[sent] = spec, salt, items
+    return items
 
 
 def _retry(value: object, body: bytes, asked: Asked, minting: EventContext, form: Form) -> Retry | None:

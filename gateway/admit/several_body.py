@@ -7,6 +7,7 @@ for a refusal (`several` finds them, slower, for a body that is not proven here)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -54,8 +55,8 @@ class Sent(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Read(Struct, frozen=True, gc=False):
-    """`raws` and `datas` are those of the events, as sent and decoded; `query` is the condition's,
-    decoded."""
+    """`raws` and `datas` are those of the events, as sent and decoded; `query` is the condition's, decoded;
+    nobody may change it."""
 
     sent: Sent
     raws: list[bytes]
@@ -67,6 +68,10 @@ _decode_sent = msgspec.json.Decoder(Sent).decode
 _decode_extra = msgspec.json.Decoder(dict[str, object] | None).decode
 _decode = msgspec.json.Decoder(object).decode
 _encode = msgspec.json.Encoder().encode
+
+KEPT_QUERIES: Final = 512
+"""Of conditions, decoded."""
+KEPT_QUERY_BYTES_MAX: Final = 1024
 
 _LEVELS: Final = DEPTH_MAX - 3
 """Of the data of an event: body, events and the event are around it. Other parts may nest a little deeper."""
@@ -86,10 +91,10 @@ def prove(body: bytes, form: Form) -> Read | None:
         colons = _encode(sent).count(b":") + _encode(datas).count(b":") - b"".join(raws).count(b":")
         query = None
         if isinstance(sent.condition, SentCondition):
-            query, hidden = _hidden(sent.condition.fail_if_events_match, _decode)
+            query, hidden = _query(bytes(sent.condition.fail_if_events_match))
             colons += hidden
         if sent.metadata.extra is not UNSET:
-            colons += _hidden(sent.metadata.extra, _decode_extra)[1]
+            colons += _hidden(bytes(sent.metadata.extra), _decode_extra)[1]
         # A bound for all of many events would say nothing.
         if max(map(may_nest, raws), default=0) > _LEVELS and not is_shallow(datas, _LEVELS + 1):
             return None
@@ -98,12 +103,23 @@ def prove(body: bytes, form: Form) -> Read | None:
         return None
 
 
-def _hidden(part: Raw, decode: Callable[[bytes], object]) -> tuple[object, int]:
+def _query(sent: bytes) -> tuple[object, int]:
+    """Writers that decide on the same boundary send the same query."""
+    if len(sent) > KEPT_QUERY_BYTES_MAX:
+        return _hidden(sent, _decode)
+    return _kept_query(sent)
+
+
+@lru_cache(KEPT_QUERIES)
+def _kept_query(sent: bytes) -> tuple[object, int]:
+    return _hidden(sent, _decode)
+
+
+def _hidden(sent: bytes, decode: Callable[[bytes], object]) -> tuple[object, int]:
     """The part decoded, and what to add to the colons of a text that repeats it as sent.
 
     Raises msgspec.ValidationError where it is perhaps too deep, and what `decode` raises.
     """
-    sent = bytes(part)
     if may_nest(sent) > _LEVELS:
         raise msgspec.ValidationError
     value = decode(sent)

@@ -24,6 +24,7 @@ _FORMAT: Final = 1
 _TEXT: Final = re.compile(r"[A-Za-z0-9_-]{2,32768}")
 _PLACE: Final = struct.Struct(">HQ4s")
 _ALONE: Final = struct.Struct(">BHQ4s")
+_ALONE_CHARS: Final = _ALONE.size // 3 * 4
 _URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
@@ -72,6 +73,10 @@ def encode_place(p: int, seq: int, mark: bytes) -> str:
 
 def decode(text: str) -> Position | None:
     """The position that is written exactly so; None where none is."""
+    if len(text) == _ALONE_CHARS and _TEXT.fullmatch(text):  # as nearly always: whole bytes, one place
+        form, p, seq, mark = _ALONE.unpack(urlsafe_b64decode(text))
+        known = form == _FORMAT and 0 < seq <= SEQ_MAX
+        return Position(((p, Place(seq, mark)),)) if known else None
     if not _TEXT.fullmatch(text) or len(text) % 4 == 1:
         return None
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
