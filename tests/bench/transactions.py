@@ -7,8 +7,10 @@ transactions/tagged        the same, each event with two tags
 transactions/one           POST /_/append of one event to a singleton
 transactions/1, 2, 10, 100 the same, each event of a new aggregate; counts events
 transactions/cold          as one, with a condition on a tag that no event has, another one each time
-transactions/known         as one, with a condition on a tag that events have, behind the last of them
+transactions/known         as one, with a condition on a tag that an event has, behind that
 
+The conditions' tags are of events of another type: those of the load are the same in all rows, and have tags
+in `tagged` only.
 Names end in the number of connections.
 """
 
@@ -30,7 +32,8 @@ from tests.bench.suite import Options, Scenario, main
 PATH = "/_/append"
 TAGS = ["sku:$.data.items[*].sku"]
 """Two in each event of the bench."""
-KNOWN = "sku:LAMP-1042"
+SHIPPED = "was_shipped"
+KNOWN = "LAMP-1042"
 
 
 def scenarios(options: Options) -> list[Scenario]:
@@ -56,7 +59,7 @@ async def _plain(options: Options, connections: int, stand: Stand, *, tagged: bo
     paths = [orders.append_path(key) for key in orders.keys(options.streams)]
     async with stand.gateway() as served:
         if tagged:
-            _declare(served, stand)
+            _declare(served, stand, orders.EVENT, TAGS)
         return await post(options, connections, stand, served, paths, orders.append_body())
 
 
@@ -72,22 +75,23 @@ async def _one(options: Options, connections: int, stand: Stand) -> Measured:
 
 async def _cold(options: Options, connections: int, stand: Stand) -> Measured:
     async with stand.gateway() as served:
-        _declare(served, stand)
+        _declare(served, stand, SHIPPED, ["sku:$.data.sku"])
         return await post(
             options, connections, stand, served, [PATH], _body(1, f"sku:{SERIAL}", key=orders.SINGLETON)
         )
 
 
 async def _known(options: Options, connections: int, stand: Stand) -> Measured:
-    """The events of the load have no tag, so nothing refuses them."""
     async with stand.gateway() as served:
-        _declare(served, stand)
+        _declare(served, stand, SHIPPED, ["sku:$.data.sku"])
+        shipped = json.dumps({"data": {"sku": KNOWN}, "metadata": {"actor": orders.ACTOR}}).encode()
+        path = f"/{orders.TYPE}/{orders.SINGLETON}/{SHIPPED}"
         request = urllib.request.Request(
-            f"http://{served.host}:{served.port}{PATH}", _body(1).encode(), usual_headers(stand)
+            f"http://{served.host}:{served.port}{path}", shipped, usual_headers(stand)
         )
         with urllib.request.urlopen(request, timeout=FILL_TIMEOUT_S) as answer:
             after = json.load(answer)["position"]
-        body = _body(1, KNOWN, after, data='{"total":1,"currency":"EUR"}', key=orders.SINGLETON)
+        body = _body(1, f"sku:{KNOWN}", after, key=orders.SINGLETON)
         return await post(options, connections, stand, served, [PATH], body)
 
 
@@ -95,11 +99,10 @@ def _body(
     count: int,
     tag: str | None = None,
     after: str | None = None,
-    data: str = orders.DATA,
     key: str | None = None,
 ) -> str:
     named = "" if key is None else f'"key":"{key}",'
-    event = f'{{"aggregate_type":"{orders.TYPE}",{named}"type":"{orders.EVENT}","data":{data}}}'
+    event = f'{{"aggregate_type":"{orders.TYPE}",{named}"type":"{orders.EVENT}","data":{orders.DATA}}}'
     events = ",".join([event] * count)
     condition = ""
     if tag is not None:
@@ -108,9 +111,9 @@ def _body(
     return f'{{"events":[{events}],"metadata":{{"actor":{json.dumps(orders.ACTOR)}}}{condition}}}'
 
 
-def _declare(served: Served, stand: Stand) -> None:
+def _declare(served: Served, stand: Stand, event: str, tags: list[str]) -> None:
     document = json.loads(bundled_spec())
-    document["spec"]["aggregate_types"][orders.TYPE]["events"][orders.EVENT]["tags"] = TAGS
+    document["spec"]["aggregate_types"][orders.TYPE]["events"][event]["tags"] = tags
     deploy(served, stand, json.dumps(document).encode())
 
 

@@ -245,6 +245,47 @@ def test_a_condition_begins_at_a_position_or_before_all_events(
 # ---- what is refused ----
 
 
+def test_a_query_is_read_by_the_spec_and_the_salt_of_its_append() -> None:
+    """Though the same text was read before."""
+    text = body(taken(), condition={"fail_if_events_match": {"items": [{"tags": ["order:x"]}]}})
+    assert admitted(judged(text)).append.condition is not None
+    other = declared(
+        {
+            "aggregate_types": {"stock": {"events": {"was_taken": {"schema": {}}}}},
+            "agent_types": ["user"],
+            "target_types": [],
+            "singletons": ["till"],
+        }
+    )
+    unknown = ("unknown_tag", "condition.fail_if_events_match.items[0].tags[0]", 422)
+    assert refused(judged(text, spec=other)) == unknown
+    assert admitted(judged(text)).append.condition is not None
+    hashed = body(taken(), condition={"fail_if_events_match": {"items": [{"tags": [{"hash": "order:x"}]}]}})
+    one, two = [
+        admitted(judged(hashed, context=msgspec.structs.replace(minting(), salt=salt))).append.condition
+        for salt in (b"1" * 32, b"2" * 32)
+    ]
+    assert one != two
+
+
+def test_a_long_query_is_read_as_a_short_one_is() -> None:
+    items = [{"tags": [f"order:{n:0100}"]} for n in range(20)]
+    text = body(taken(), condition={"fail_if_events_match": {"items": items}})
+    condition = admitted(judged(text)).append.condition
+    assert condition is not None
+    assert len(condition.items) == 20
+
+
+def test_queries_are_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admit.several.KEPT_QUERIES", 1)
+    for name in "ab":
+        items = [{"tags": [f"order:{name}"]}]
+        text = body(taken(), condition={"fail_if_events_match": {"items": items}})
+        condition = admitted(judged(text)).append.condition
+        assert condition is not None
+        assert condition.items[0].tags == {f"order:{name}"}
+
+
 def with_target(**target: Any) -> bytes:
     return body(taken(), metadata={"actor": ACTOR, "target": target})
 
