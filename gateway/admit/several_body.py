@@ -56,7 +56,7 @@ class Sent(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
 
 class Read(Struct, frozen=True, gc=False):
     """`raws` and `datas` are those of the events, as sent and decoded; `query` is the condition's, decoded;
-    nobody may change it."""
+    it is shared, and never changed."""
 
     sent: Sent
     raws: list[bytes]
