@@ -65,7 +65,7 @@ def put(
     as_json: JsonOption = False,
 ) -> None:
     """Make a subscription, or change it: its cursor stays, unless `start` is another than before."""
-    from gateway.relay.subscriptions import Declared, NoPosition, Put, TooMany
+    from gateway.relay.subscription_rows import Declared, NoPosition, Put, TooMany
     from spec.subscriptions import NAME_GRAMMAR, is_subscription_name
 
     if not is_subscription_name(name):
@@ -107,7 +107,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete a subscription; events that it has not sent stay in the feed."""
-    from gateway.relay.subscriptions import Declared
+    from gateway.relay.subscription_rows import Declared
 
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.end(owner, name))
     if isinstance(done, Declared):

@@ -1,15 +1,14 @@
 """Subscriptions as their owners see them: put, shown, ended, paused, replayed. What a spec declares and what
 was PUT stand in one table.
 
-Owns: what a change does to the cursor, and that no secret is ever shown. Must not know HTTP.
+Owns: that no secret is ever shown, and which declarations are brought into the table. Must not know HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,10 +18,20 @@ import msgspec
 from gateway.catalog import specs
 from gateway.catalog.secrets import SecretsOf
 from gateway.relay.database import Subscribed, connection, fetch, name_of, statement, subscribed
-from gateway.relay.documents import kept, start_of, with_secrets_of, without_nulls, without_secrets
-from gateway.relay.outbox import Filter, LostPlace, Outbox
-from gateway.relay.position import START, Place, Position, decode, encode
+from gateway.relay.documents import start_of, with_secrets_of, without_nulls, without_secrets
+from gateway.relay.outbox import LostPlace, Outbox
+from gateway.relay.position import START, encode
 from gateway.relay.standing import Standing, standings_of
+from gateway.relay.subscription_rows import (
+    NO_POSITION,
+    SUBSCRIPTIONS_MAX,
+    Declared,
+    NoPosition,
+    Put,
+    SubscriptionRows,
+    TooMany,
+    Wanted,
+)
 from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
@@ -32,13 +41,9 @@ from spec.subscriptions import (
     check_declared,
     read_subscription,
 )
-from spec.targets.table import kind_of
 from spec.webhooks.sources import RedactedEnviron
 
 logger = logging.getLogger("sluice.relay")
-
-SUBSCRIPTIONS_MAX: Final = 200
-"""Of a tenant: each holds a cursor, a lease and connections."""
 
 SPECS_AT_ONCE: Final = 100
 """Specs whose subscriptions are declared at a call: each is parsed."""
@@ -52,41 +57,6 @@ PARKED_MAX: Final = 20_000
 """Aggregates of a subscription that are parked: a relay holds each, some 0.7 KB. With so many it is disabled,
 and says so: a receiver that refuses thousands is not one bad event."""
 
-NO_POSITION: Final = 'Send "beginning", "now", or a position that the feed gave.'
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """It is so now; `created` where there was none. `shown` is document and standing, without secrets."""
-
-    created: bool
-    shown: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """Not done: the spec declares it, and only the spec changes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TooMany:
-    """Not done: the tenant has SUBSCRIPTIONS_MAX of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoPosition:
-    """Not done: `start` is no position of this tenant's feed."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    name: str
-    declared: bool
-    subscription: Subscription
-    document: dict[str, Any] = field(repr=False)
-
 
 class Subscriptions:
     """Every method raises PostgresTrouble. `secrets_of` has the secrets that documents name."""
@@ -95,7 +65,7 @@ class Subscriptions:
         self, pool: asyncpg.Pool, outbox: Outbox, secrets_of: SecretsOf, *, allow_private: bool
     ) -> None:
         self._pool = pool
-        self._outbox = outbox
+        self._rows = SubscriptionRows(outbox)
         self._secrets_of, self._allow_private = secrets_of, allow_private
         self._declared_after = NO_TENANT
         self._unreadable: set[tuple[str, int]] = set()
@@ -118,10 +88,10 @@ class Subscriptions:
         read = read_subscription(document, "", environ, report)
         if read is None:
             return report.faults()
-        wanted = _Wanted(name, False, read, document)
+        wanted = Wanted(name, False, read, document)
         try:
             async with connection(self._pool) as conn, conn.transaction():
-                done = await self._write(conn, tenant, wanted)
+                done = await self._rows.write(conn, tenant, wanted)
                 if isinstance(done, Put):
                     (shown,) = await _every(conn, tenant, name)
                     return Put(done.created, shown)
@@ -254,7 +224,7 @@ class Subscriptions:
     async def _unplaced(self, tenant: UUID, start: str) -> str | None:
         """Why it can't begin there; None if it can."""
         try:
-            return NO_POSITION if await self._place(tenant, start) is None else None
+            return NO_POSITION if await self._rows.place(tenant, start) is None else None
         except LostPlace as lost:
             return str(lost)
 
@@ -275,7 +245,7 @@ class Subscriptions:
                 continue
             document = msgspec.json.decode(row["document"])
             declared = document.get("spec", document).get("subscriptions", {})
-            wanted = [_Wanted(name, True, each, declared[name]) for name, each in spec.subscriptions.items()]
+            wanted = [Wanted(name, True, each, declared[name]) for name, each in spec.subscriptions.items()]
             await self._declare(UUID(bytes=row["tenant"].bytes), row["revision"], wanted)
 
     def _note_unreadable(self, row: Any, fault: Fault) -> None:
@@ -287,7 +257,7 @@ class Subscriptions:
         why = f"Revision {revision} of the spec can't be read here: {fault.pointer}: {fault.error}"
         logger.error("subscription_unusable", extra={"tenant": tenant, "subscription": "*", "reason": why})
 
-    async def _declare(self, tenant: UUID, revision: int, wanted: Sequence[_Wanted]) -> None:
+    async def _declare(self, tenant: UUID, revision: int, wanted: Sequence[Wanted]) -> None:
         names = [each.name for each in wanted]
         async with connection(self._pool) as conn, conn.transaction():
             if await conn.fetchval(statement("note_spec"), tenant, revision) is None:
@@ -295,77 +265,13 @@ class Subscriptions:
             await conn.execute(statement("end_undeclared"), tenant, names)
             for each in wanted:
                 try:
-                    done = await self._write(conn, tenant, each)
+                    done = await self._rows.write(conn, tenant, each)
                 except LostPlace as lost:
                     done = NoPosition(str(lost))
                 if not isinstance(done, Put):
                     why = f"More than {SUBSCRIPTIONS_MAX}." if isinstance(done, TooMany) else str(done)
                     told = {"tenant": str(tenant), "subscription": each.name, "reason": why}
                     logger.error("subscription_unusable", extra=told)
-
-    async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | Declared | TooMany | NoPosition:
-        """Raises LostPlace."""
-        while True:  # others may make it and end it meanwhile: each turn, one call is done
-            before = await _locked(conn, tenant, wanted.name)
-            if before is not None:
-                return await self._change(conn, tenant, wanted, before)
-            made = await self._make(conn, tenant, wanted)
-            if made is not None:
-                return made
-            count = await conn.fetchval("SELECT count(*) FROM subscription WHERE tenant = $1", tenant)
-            if count >= SUBSCRIPTIONS_MAX:
-                return TooMany()
-
-    async def _make(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | NoPosition | None:
-        """None where there is one by now, or there are too many."""
-        place = await self._place(tenant, wanted.subscription.start)
-        if place is None:
-            return NoPosition(NO_POSITION)
-        made = await conn.fetchval(
-            statement("create"), tenant, wanted.name, _kind(wanted), wanted.declared, kept(wanted.document),
-            *_filtered(wanted), self._outbox.partition(tenant.bytes), place.seq, place.mark,
-            SUBSCRIPTIONS_MAX,
-        )  # fmt: skip
-        return None if made is None else Put(created=True)
-
-    async def _change(
-        self, conn: Any, tenant: UUID, wanted: _Wanted, before: Subscribed
-    ) -> Put | Declared | NoPosition:
-        """One that names no `start` keeps the one before. What says the same as before changes nothing, but
-        that a PUT lets one that was disabled go on."""
-        if before.declared and not wanted.declared:
-            return Declared()  # since just now
-        started = start_of(before.document)
-        start = wanted.document.get("start", started)
-        document = {**wanted.document, "start": start}
-        stands = {**msgspec.json.decode(before.document), "start": started}
-        same = (document, wanted.declared) == (stands, before.declared)
-        if same and (wanted.declared or before.state != "disabled"):
-            return Put(created=False)
-        begins = start != started
-        place = await self._place(tenant, start) if begins else before.place
-        if place is None:
-            return NoPosition(NO_POSITION)
-        await conn.execute(
-            statement("change"), before.id, _kind(wanted), wanted.declared,
-            kept(document), *_filtered(wanted), place.seq, place.mark,
-        )  # fmt: skip
-        if begins:  # again: what waited lies before its start, or comes again
-            await conn.execute("DELETE FROM straggler WHERE subscription = $1", before.id)
-        elif _kind(wanted) != before.kind:
-            await conn.execute(statement("give_over"), before.id)
-        return Put(created=False)
-
-    async def _place(self, tenant: UUID, start: str) -> Place | None:
-        """Where `start` is. Raises LostPlace where that is no position."""
-        p = self._outbox.partition(tenant.bytes)
-        if start == "now":
-            return (await self._outbox.end(tenant.bytes)).at(p)
-        position: Position | None = START if start == "beginning" else decode(start)
-        if position is None:
-            return None
-        await self._outbox.page(Filter(tenant.bytes), position, 1)  # is it a place of this outbox?
-        return position.at(p)
 
     async def found(self, tenant: UUID, name: str) -> Subscribed | None:
         await self.declare(tenant)
@@ -383,16 +289,6 @@ class Subscriptions:
         await conn.execute(statement("touch"), subscription)
 
 
-def _kind(wanted: _Wanted) -> str:
-    return kind_of(wanted.subscription.target)
-
-
-def _filtered(wanted: _Wanted) -> Iterator[list[str] | None]:
-    """Both lists of a filter as columns; None is any."""
-    for each in (wanted.subscription.filter.types, wanted.subscription.filter.event_types):
-        yield None if each is None else [*each]
-
-
 async def _every(conn: Any, tenant: UUID, name: str | None) -> list[dict[str, Any]]:
     """All of a tenant, or one: then nothing is read of the others."""
     rows = await (
@@ -402,11 +298,6 @@ async def _every(conn: Any, tenant: UUID, name: str | None) -> list[dict[str, An
     )
     standings = {each.name: each for each in await standings_of(conn, tenant, name)}
     return [_shown(each, standings[each.name]) for each in map(subscribed, rows) if each.name in standings]
-
-
-async def _locked(conn: Any, tenant: UUID, name: str) -> Subscribed | None:
-    row = await conn.fetchrow(statement("find") + " FOR UPDATE", tenant, name)
-    return None if row is None else subscribed(row)
 
 
 def too_many_parked() -> str:

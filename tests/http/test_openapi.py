@@ -20,7 +20,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from gateway.config import Config
 from gateway.errors import REFUSALS
 from gateway.http.openapi.document import document
-from gateway.http.openapi.refusals import GROUPS
+from gateway.http.openapi.refusal_groups import GROUPS
 from gateway.http.routes import AGGREGATE_ROUTES, SYSTEM_ROUTES
 from spec.errors import Faults
 from spec.model import Spec

@@ -28,7 +28,8 @@ from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Relay, RelayOptions
-from gateway.relay.subscriptions import Put, Subscriptions
+from gateway.relay.subscription_rows import Put
+from gateway.relay.subscriptions import Subscriptions
 from gateway.telemetry.metrics import Metrics
 from tests.relay import rebinding
 from tests.relay.receivers import WebReceiver, web_receiver

@@ -19,7 +19,7 @@ from gateway.config import Config
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.request import Head
 from gateway.relay.pull import CLAIM_BYTES_MAX
-from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX, Declared, Subscriptions
+from gateway.relay.subscription_rows import SUBSCRIPTIONS_MAX, Declared, SubscriptionRows
 from tests.http import raw
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, WebReceiver
@@ -301,13 +301,13 @@ async def test_a_put_takes_nothing_from_the_spec_that_declares_it_meanwhile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.put("all", {"type": "pull"})
-    write = Subscriptions._write
+    write = SubscriptionRows.write
 
-    async def late(self: Subscriptions, conn: Any, tenant: uuid.UUID, wanted: Any) -> Any:
+    async def late(self: SubscriptionRows, conn: Any, tenant: uuid.UUID, wanted: Any) -> Any:
         await bench.pool.execute("UPDATE subscription SET declared = true")
         return await write(self, conn, tenant, wanted)
 
-    monkeypatch.setattr(Subscriptions, "_write", late)
+    monkeypatch.setattr(SubscriptionRows, "write", late)
     document = {"start": "now", "target": {"type": "pull", "lease_s": 7}}
     assert await bench.subscriptions.put(bench.tenant, "all", document) == Declared()
     assert (await bench.stands("all"))["declared"]

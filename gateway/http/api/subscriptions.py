@@ -29,14 +29,8 @@ from gateway.http.request import Head, Refused, check_json_body, content_length,
 from gateway.http.response import ReadAnswer, json_response
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.pull import CLAIM_EVENTS_MAX, Claim, NotPulled, Pull
-from gateway.relay.subscriptions import (
-    SUBSCRIPTIONS_MAX,
-    Declared,
-    NoPosition,
-    Put,
-    Subscriptions,
-    TooMany,
-)
+from gateway.relay.subscription_rows import SUBSCRIPTIONS_MAX, Declared, NoPosition, Put, TooMany
+from gateway.relay.subscriptions import Subscriptions
 from gateway.relay.targets.contract import Confirmed, word_of
 from gateway.relay.trial import Tested, Trials
 from spec.errors import Fault, Faults
