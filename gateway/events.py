@@ -79,6 +79,8 @@ SALT_BYTES: Final = 16
 # byte tells whether a revision comes before the null.
 _SALTED_PARTS: Final = bytes([0x90 + 14])
 _SALTED_REVISED_PARTS: Final = bytes([0x90 + 15])
+_DOMAIN_OF: Final = {_SALTED_PARTS: _SALTED_ROW_DOMAIN, _SALTED_REVISED_PARTS: _SALTED_ROW_DOMAIN}
+"""Of a row, by the first byte of its packed event; others have no salt."""
 _BEFORE_SALT: Final = b"\xc0\xc4\x10"  # null, and the beginning of 16 bytes
 
 
@@ -190,19 +192,11 @@ def _fresh_salt() -> bytes:
 
 def salts_of(packed_events: Sequence[bytes]) -> bytes:
     """The salts of an append's events, one after another; empty where they have none."""
-    if not _is_salted(packed_events[0]):
+    if packed_events[0][:1] not in _DOMAIN_OF:
         return b""
     if len(packed_events) == 1:  # as nearly always
         return packed_events[0][-SALT_BYTES:]
     return b"".join([packed[-SALT_BYTES:] for packed in packed_events])
-
-
-def _is_salted(packed: bytes) -> bool:
-    return packed[:1] in (_SALTED_PARTS, _SALTED_REVISED_PARTS)
-
-
-def _row_domain(packed: bytes) -> bytes:
-    return _SALTED_ROW_DOMAIN if _is_salted(packed) else _ROW_DOMAIN
 
 
 def pack_header(header: Header) -> bytes:
@@ -228,7 +222,8 @@ def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
     delimits its own parts, so the encoding is injective; the version enters through the chain. The salt of
     the row, which is among the event's parts, keeps the digest from telling what was in a row that is
     erased."""
-    return sha256(_row_domain(packed_event) + _encode(stream) + append_id + packed_event).digest()
+    domain = _DOMAIN_OF.get(packed_event[:1], _ROW_DOMAIN)
+    return sha256(domain + _encode(stream) + append_id + packed_event).digest()
 
 
 def row_digests(
@@ -239,7 +234,7 @@ def row_digests(
         return b"".join(
             [row_digest(spread.stream_of(n), append_id, packed) for n, packed in enumerate(packed_events)]
         )
-    prefix = _row_domain(packed_events[0]) + _encode(stream) + append_id
+    prefix = _DOMAIN_OF.get(packed_events[0][:1], _ROW_DOMAIN) + _encode(stream) + append_id
     if len(packed_events) == 1:  # as nearly always: a comprehension costs as much as the digest
         return sha256(prefix + packed_events[0]).digest()
     return b"".join([sha256(prefix + packed).digest() for packed in packed_events])

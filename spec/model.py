@@ -21,7 +21,7 @@ from spec.sagas import Saga
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
 from spec.tags import TagRule
-from spec.violations import WEIGHT_MIN, CompiledSchema, SchemaViolation, is_light
+from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, CompiledSchema, SchemaViolation, is_light
 from spec.webhooks.sources import Source
 
 __all__ = [
@@ -60,6 +60,8 @@ class EventType:
     """Whether the state after it decides what it implies."""
     schedules: bool = field(init=False, compare=False)
     """Whether it may set timers."""
+    light_bytes: int = field(init=False, compare=False)
+    """Data of so many bytes are light, whatever they are."""
 
     def __post_init__(self) -> None:
         by_state = [each.by_state for each in self.implications if not isinstance(each.what, Schedule)]
@@ -67,6 +69,7 @@ class EventType:
         timers = [isinstance(each.what, Schedule) for each in self.implications]
         object.__setattr__(self, "implies", not all(timers))
         object.__setattr__(self, "schedules", any(timers))
+        object.__setattr__(self, "light_bytes", AT_ONCE_WORK_MAX // self.compiled.weight)
 
     @property
     def folds_metadata(self) -> bool:
@@ -84,7 +87,7 @@ class EventType:
 
     def is_light(self, text: bytes) -> bool:
         """Whether an event of these data, or a body with one, is judged in under 10 ms."""
-        return is_light(text, self.compiled.weight)
+        return len(text) <= self.light_bytes or is_light(text, self.compiled.weight)
 
 
 @dataclass(frozen=True, slots=True)
