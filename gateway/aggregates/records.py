@@ -31,6 +31,7 @@ from gateway.events import (
     Event,
     NotCommitted,
     Outcome,
+    OutcomeUnknown,
     Stream,
     Unchanged,
     event_identity,
@@ -95,7 +96,7 @@ class Records:
             if work is None:
                 others.append((append, waiter))
             else:
-                self._begun(work).add_done_callback(partial(_tell, waiter))
+                self._begun(work).add_done_callback(partial(_tell, append, waiter))
         self._ruled.append_each(tenant, others)
 
     def _work(self, append: Append) -> Coroutine[None, None, Outcome] | None:
@@ -342,10 +343,10 @@ def _graded(
     return said
 
 
-def _tell(waiter: Waiter, settled: asyncio.Future[Outcome]) -> None:
+def _tell(append: Append, waiter: Waiter, settled: asyncio.Future[Outcome]) -> None:
     if waiter.done():
         return
     if settled.cancelled() or settled.exception() is not None:
-        waiter.set_result(NotCommitted("something failed inside the gateway; nothing was written"))
+        waiter.set_result(OutcomeUnknown(append.append_id))
     else:
         waiter.set_result(settled.result())

@@ -28,6 +28,7 @@ from gateway.events import (
     Conflict,
     NotCommitted,
     Outcome,
+    OutcomeUnknown,
     Recorded,
     RuleViolated,
     Stream,
@@ -133,9 +134,14 @@ class Ruled:
 
     def _take_several(self, append: Append, waiter: Waiter) -> None:
         async def settle() -> None:
-            outcome = await self.several.append(append)
-            if not waiter.done():
-                waiter.set_result(outcome)
+            outcome: Outcome = OutcomeUnknown(append.append_id)
+            try:
+                outcome = await self.several.append(append)
+            except Exception:
+                logger.exception("rules_not_judged")
+            finally:
+                if not waiter.done():
+                    waiter.set_result(outcome)
 
         task = self._loop.create_task(settle())
         self._tasks.add(task)

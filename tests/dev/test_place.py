@@ -126,7 +126,7 @@ def test_a_short_folder_that_others_can_enter_is_refused(folder: Path) -> None:
     short = socket_folder(folder / ("a" * 100), None, "redis.sock")
     short.chmod(0o777)
     try:
-        with pytest.raises(CannotStart, match="not only ours"):
+        with pytest.raises(CannotStart, match="is open to other users"):
             socket_folder(folder / ("a" * 100), None, "redis.sock")
     finally:
         short.rmdir()

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from gateway.aggregates.folder import Folder
+from gateway.aggregates.several import RuledSeveral
 from gateway.log.append.pending import Pending
 from gateway.log.append.sequencer import Sequencer
 from gateway.postgres.errors import PostgresTrouble
@@ -320,3 +321,25 @@ async def test_where_no_state_decides_none_is_read(
         {"points": 1, "key": key},
         {"points": 2, "key": key},
     ]
+
+
+async def test_a_bug_while_it_is_judged_on_states_is_an_unknown_outcome_and_not_a_hang(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object) -> object:
+        raise RuntimeError("a bug")
+
+    await appended(client, "order", new_id(), "was_paid", {"amount": 1})  # the key is known from here on
+    monkeypatch.setattr(RuledSeveral, "at_once", lambda *_: None)
+    monkeypatch.setattr(RuledSeveral, "append", failing)
+    refused(
+        await append(client, "order", new_id(), "was_paid", {"amount": 100}),
+        504,
+        "outcome_unknown",
+        more=("event_id",),
+    )
+    body = {
+        "events": [{"aggregate_type": "order", "key": new_id(), "type": "was_paid", "data": {"amount": 100}}],
+        "metadata": {"actor": ACTOR},
+    }
+    refused(await client.post("/_/append", json=body), 504, "outcome_unknown", more=("event_id",))

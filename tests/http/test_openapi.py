@@ -184,7 +184,7 @@ def test_any_legal_spec_gives_a_valid_document(declared: dict[str, Any]) -> None
 
 
 @given(SCHEMAS, st.lists(VALUES, max_size=8))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_an_embedded_schema_accepts_what_the_spec_s_own_accepts(schema: Any, values: list[object]) -> None:
     declared = {"aggregate_types": {"x": {"events": {"y": {"schema": schema}}}}, "agent_types": ["user"]}
     assume(not isinstance(parse(declared), Faults))

@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.aggregates.ruled import Ruled
+from gateway.events import Append
 from gateway.names.content import content_of_text
 from tests.http.test_records import client, tenant
-from tests.support.calls import ACTOR, append, bulk, events_of, new_id, refused
+from tests.support.calls import ACTOR, append, bulk, events_of, new_id, refused, until
 
 __all__ = ["client", "tenant"]
 
@@ -112,3 +114,24 @@ async def test_an_aggregate_that_is_its_content_is_none_of_several(client: httpx
     overlay = await of_several(client, event("unit", "a", key=new_id()), event("block", "b", key=f"{key}:de"))
     assert overlay.status_code == 201, overlay.text
     assert len(await events_of(client, "block", key)) == 1
+
+
+async def test_a_bug_behind_the_hand_over_of_a_record_leaves_its_outcome_unknown(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, append = new_id(), Ruled.append
+
+    def failing(self: Ruled, asked: Append) -> object:
+        append(self, asked)
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ruled, "append", failing)
+        line = json.dumps({"events": [event("unit", "a", key=key)], "metadata": {"actor": ACTOR}}).encode()
+        (told,) = await bulk(client, line)
+    assert (told["status"], told["code"]) == (504, "outcome_unknown")
+
+    async def committed() -> bool:
+        return (await client.get(f"/unit/{key}")).status_code == 200
+
+    await until(committed)

@@ -27,7 +27,7 @@ STEPS: Final = {
     "StrictProtocol.data_received",
     "Sequencer.run",
     "Committer.run",
-    "FastAppends._answer_settled",
+    "ToldTogether._answer_all",
 }
 """Of the request: its bytes, the two queues it waits in, its outcome. All else is of other tasks."""
 

@@ -30,6 +30,7 @@ from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_k
 from gateway.http.api.source_keys import SOURCE, NamedBody, SourceKeys
 from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
+from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL
 from gateway.relay.position import decode
@@ -97,8 +98,10 @@ class SeveralAppends:
         judged = judge()
         return None if isinstance(judged, Fault) else (partial(_soon, judge), judged)
 
-    def begin(self, judged: Several) -> asyncio.Future[Outcome]:
-        return self._records.append(judged.append)
+    def hand_over(self, judged: Several, waiter: Waiter) -> None:
+        """`waiter` is told the outcome."""
+        append = judged.append
+        self._records.append_each(append.stream.tenant, ((append, waiter),))
 
     async def settled(
         self, judge: Judge, judged: Several, outcome: Outcome, body: bytes, minimal: bool
@@ -120,7 +123,7 @@ class SeveralAppends:
 
     async def _outcome(self, judged: Several) -> Outcome:
         try:
-            return await self.begin(judged)
+            return await self._records.append(judged.append)
         except asyncio.CancelledError:  # a shutdown that waits no longer
             return OutcomeUnknown(judged.append.append_id)
 

@@ -36,6 +36,7 @@ from gateway.http.authentication import Authenticator
 from gateway.http.outcomes import Answer, Outcomes, appended, refused, unforeseen
 from gateway.http.request import JSON
 from gateway.http.server.fast_path import Reply
+from gateway.log.append.pending import ToldTogether
 from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
 from spec.model import Spec
@@ -90,8 +91,7 @@ class FastAppends:
         self._event_bytes_max = config.event_bytes_max
         self._schema_work_max = config.schema_work_max
         self._addresses: dict[bytes, tuple[Spec, Address]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._settled: list[Call] = []  # to be answered in the next turn of the event loop
+        self._told = ToldTogether(self._answer, self._fail)
         self._telling: set[asyncio.Task[None]] = set()
 
     def take(self, raw_path: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
@@ -128,7 +128,7 @@ class FastAppends:
             return False
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
-        call = Call(principal, append, asked.minimal, correlation_id, reply, self._settle)
+        call = Call(principal, append, asked.minimal, correlation_id, reply, self._told.add)
         writer = self._ruled if deployed.spec.ruled or deployed.spec.implies else self._log
         try:
             writer.append_each(tenant, ((append, call),))
@@ -155,25 +155,10 @@ class FastAppends:
         self._addresses[raw_path] = spec, place
         return place
 
-    def _settle(self, call: Call) -> None:
-        """Those who are told in one turn of the event loop are answered together in the next: a callback of
-        its own for each costs more than the header of its answer."""
-        if not self._settled:
-            self._loop.call_soon(self._answer_settled)
-        self._settled.append(call)
-
-    def _answer_settled(self) -> None:
-        settled, self._settled = self._settled, []
-        for call in settled:
-            if call.over:
-                continue
-            try:
-                self._answer(call)
-            except Exception:
-                self._fail(call)
-
     def _answer(self, call: Call) -> None:
         outcome = call.outcome
+        if call.over:
+            return
         if type(outcome) is Appended:
             self._reply(call, appended(outcome, batch=False))
         else:  # the words may have to be read first: what a conflict's caller missed

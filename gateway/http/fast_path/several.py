@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
 
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.admit.several import PATH as PATH_TEXT
@@ -18,7 +20,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Appended, Outcome, OutcomeUnknown
+from gateway.events import Appended, Outcome
 from gateway.http import response
 from gateway.http.api.appends import correlation
 from gateway.http.api.several import (
@@ -32,6 +34,7 @@ from gateway.http.authentication import Authenticator
 from gateway.http.fast_path.appends import may_append
 from gateway.http.outcomes import Answer, refused, unforeseen
 from gateway.http.server.fast_path import Reply
+from gateway.log.append.pending import ToldTogether
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.edge")
@@ -39,8 +42,9 @@ logger = logging.getLogger("sluice.edge")
 PATH: Final = PATH_TEXT.encode()
 
 
-class _Call(NamedTuple):
-    """A request that was taken, and what its answer needs."""
+class _Call(msgspec.Struct, gc=False, eq=False):
+    """A request whose append was handed over; the log tells it the outcome. `settled` takes it once it has
+    one. `over`: it was answered without."""
 
     principal: Principal
     judge: Judge
@@ -49,6 +53,16 @@ class _Call(NamedTuple):
     minimal: bool
     correlation_id: str
     reply: Reply
+    settled: Callable[[_Call], None]
+    outcome: Outcome | None = None
+    over: bool = False
+
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def set_result(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.settled(self)
 
 
 class FastSeveral:
@@ -65,7 +79,8 @@ class FastSeveral:
         self._callers = callers
         self._responses = metrics.responses
         self._body_bytes_max = config.body_bytes_max
-        self._answering: set[asyncio.Task[None]] = set()
+        self._told = ToldTogether(self._answer, self._fail)
+        self._telling: set[asyncio.Task[None]] = set()
 
     def take(self, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
         """Takes a POST of PATH, of which each header was sent once; `reply` is called when its outcome is
@@ -81,34 +96,30 @@ class FastSeveral:
         found = self._several.judged_at_once(principal, deployed, asked, body, correlation_bytes)
         if found is None or not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
-        call = _Call(principal, *found, body, asked.minimal, correlation_id, reply)
+        call = _Call(principal, *found, body, asked.minimal, correlation_id, reply, self._told.add)
         try:
-            self._several.begin(call.judged).add_done_callback(partial(self._settled, call))
+            self._several.hand_over(call.judged, call)
         except Exception:  # the append may be queued: judged once more, it could be committed twice
             self._fail(call)
         return True
 
-    def _settled(self, call: _Call, settled: asyncio.Future[Outcome]) -> None:
-        append = call.judged.append
-        answer: Answer | None = None
-        try:
-            outcome = OutcomeUnknown(append.append_id) if settled.cancelled() else settled.result()
-            if type(outcome) is Appended:
-                answer = answer_to_appended(outcome, append.stream.aggregate_type)
-        except Exception:
-            self._fail(call)
+    def _answer(self, call: _Call) -> None:
+        outcome = call.outcome
+        if call.over:
             return
-        if answer is not None:
-            self._reply(call, answer)
-            return
-        # The words may have to be read first, or other keys tried.
-        task = asyncio.create_task(self._answer(call, outcome))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        if type(outcome) is Appended:
+            self._reply(call, answer_to_appended(outcome, call.judged.append.stream.aggregate_type))
+        else:  # the words may have to be read first, or other keys tried
+            task = asyncio.create_task(self._tell(call))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
-    async def _answer(self, call: _Call, outcome: Outcome) -> None:
+    async def _tell(self, call: _Call) -> None:
+        assert call.outcome is not None
         try:
-            answer = await self._several.settled(call.judge, call.judged, outcome, call.body, call.minimal)
+            answer = await self._several.settled(
+                call.judge, call.judged, call.outcome, call.body, call.minimal
+            )
         except Exception:
             told = {"method": "POST", "correlation_id": call.correlation_id}
             logger.exception("request_failed", extra=told)
@@ -116,11 +127,14 @@ class FastSeveral:
         self._reply(call, answer)
 
     def _fail(self, call: _Call) -> None:
-        """Answers after a bug (within an `except`): the outcome of the append is unknown."""
+        """Answers after a bug (within an `except`), unless that was done: the outcome of the append is
+        unknown."""
         logger.exception("fast_path_failed", extra={"method": "POST", "correlation_id": call.correlation_id})
-        self._reply(call, refused(unforeseen("POST"), 1))
+        if not call.over:
+            self._reply(call, refused(unforeseen("POST"), 1))
 
     def _reply(self, call: _Call, answer: Answer) -> None:
+        call.over = True
         self._callers.end(call.principal)
         self._responses["POST", answer.status] += 1
         lines = lines_of_several(answer, call.correlation_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,34 @@ class Waiter(Protocol):
 
     def set_result(self, outcome: Outcome, /) -> None:
         """Must return at once, and do no more than take note."""
+
+
+_T = TypeVar("_T")
+
+
+class ToldTogether(Generic[_T]):
+    """Waiters that are told in one turn of the event loop are answered together in the next: a callback of
+    its own for each costs more than the header of its answer. `failed` gets one whose `answer` raised, within
+    the `except`."""
+
+    def __init__(self, answer: Callable[[_T], None], failed: Callable[[_T], None]) -> None:
+        self._answer = answer
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._told: list[_T] = []
+
+    def add(self, waiter: _T) -> None:
+        if not self._told:
+            self._loop.call_soon(self._answer_all)
+        self._told.append(waiter)
+
+    def _answer_all(self) -> None:
+        told, self._told = self._told, []
+        for waiter in told:
+            try:
+                self._answer(waiter)
+            except Exception:
+                self._failed(waiter)
 
 
 class Link(msgspec.Struct, gc=False, eq=False):
