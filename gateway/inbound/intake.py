@@ -22,7 +22,6 @@ from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.events import (
     Append,
-    Outcome,
 )
 from gateway.inbound import normalize
 from gateway.inbound.appending import DeliveryAppends, KeyOf
@@ -48,6 +47,7 @@ from gateway.inbound.results import (
 from gateway.inbound.verdicts import Rejected, Uncertified, Verified
 from gateway.inbound.verify.amazon import Amazon
 from gateway.inbound.verify.signature import verify
+from gateway.log.append.pending import ToldLater, ToldTogether
 from gateway.log.log import Log
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
@@ -62,23 +62,13 @@ Tell = Callable[[Accepted | Deferred], None]
 _UNVERIFIED = b" unverified"
 
 
-class _Waiting(msgspec.Struct, gc=False, eq=False):
-    """A delivery whose append is under way, and who is told of it; the log tells it the outcome. `settled`
-    takes it once it has one."""
+class _Waiting(ToldLater, gc=False, eq=False):
+    """A delivery whose append is under way, and how its sender is answered."""
 
     receipt: Receipt
     delivery: Delivery
     counts: WebhookCounts
     tell: Tell
-    settled: Callable[[_Waiting], None]
-    outcome: Outcome | None = None
-
-    def done(self) -> bool:
-        return self.outcome is not None
-
-    def set_result(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.settled(self)
 
 
 class Intake:
@@ -100,7 +90,7 @@ class Intake:
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
-        self._settled: list[_Waiting] = []  # to be told in the next turn of the event loop
+        self._settled = ToldTogether(self._tell_settled, self._fail)
         self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
         self._finishing: set[asyncio.Task[None]] = set()
 
@@ -172,7 +162,7 @@ class Intake:
         counts = self._metrics.webhooks(place.tenant.name, source.name)
         counts.verified[verdict] += 1
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
-        waiting = _Waiting(receipt, delivery, counts, tell, self._settle)
+        waiting = _Waiting(receipt, delivery, counts, tell, settled=self._settled.add)
         self._under_way[waiting] = None
         if self._timer is None:
             self._timer = self._loop.call_later(self._answer_s, self._look)
@@ -196,24 +186,10 @@ class Intake:
             del self._under_way[oldest]
             self._tell(oldest, TOO_SLOW)
 
-    def _settle(self, waiting: _Waiting) -> None:
-        """Those whose outcomes come in one turn of the event loop are told together in the next: a callback
-        for each would cost more than its row."""
-        if not self._settled:
-            self._loop.call_soon(self._tell_settled)
-        self._settled.append(waiting)
-
-    def _tell_settled(self) -> None:
-        settled, self._settled = self._settled, []
-        for waiting in settled:
-            if waiting in self._under_way:
-                del self._under_way[waiting]
-                try:
-                    self._tell_outcome(waiting)
-                except Exception:  # of one: the others are told all the same
-                    logger.exception("fast_path_failed", extra={"method": "POST"})
-
-    def _tell_outcome(self, waiting: _Waiting) -> None:
+    def _tell_settled(self, waiting: _Waiting) -> None:
+        if waiting not in self._under_way:  # it was told that it takes too long
+            return
+        del self._under_way[waiting]
         try:
             result = self._result_of(waiting)
         except Exception:
@@ -221,6 +197,10 @@ class Intake:
             raise
         if result is not None:
             self._tell(waiting, result)
+
+    def _fail(self, _: _Waiting) -> None:
+        """After a bug (within an `except`); the others are told all the same."""
+        logger.exception("fast_path_failed", extra={"method": "POST"})
 
     def _result_of(self, waiting: _Waiting) -> Accepted | Deferred | None:
         """None: it is told once its quarantine is written."""

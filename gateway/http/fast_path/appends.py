@@ -13,10 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import Final
-
-import msgspec
 
 from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
 from gateway.admit.path import split
@@ -27,7 +24,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Append, Appended, Outcome
+from gateway.events import Append, Appended
 from gateway.http import response
 from gateway.http.api.appends import correlation, lines_of, mint
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
@@ -36,7 +33,7 @@ from gateway.http.authentication import Authenticator
 from gateway.http.outcomes import Answer, Outcomes, appended, refused, unforeseen
 from gateway.http.request import JSON
 from gateway.http.server.fast_path import Reply
-from gateway.log.append.pending import ToldTogether
+from gateway.log.append.pending import ToldLater, ToldTogether
 from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
 from spec.model import Spec
@@ -47,25 +44,15 @@ ADDRESSES_MAX: Final = 10_000
 """Paths of which it is remembered where they lead, some 600 bytes each: more than are busy at a time."""
 
 
-class Call(msgspec.Struct, gc=False, eq=False):
-    """A request whose append was handed over; the log tells it the outcome. `settled` takes it once it has
-    one. `over`: it was answered without."""
+class Call(ToldLater, gc=False, eq=False):
+    """A request whose append was handed over. `over`: it is answered."""
 
     principal: Principal
     append: Append
     minimal: bool
     correlation_id: str
     reply: Reply
-    settled: Callable[[Call], None]
-    outcome: Outcome | None = None
     over: bool = False
-
-    def done(self) -> bool:
-        return self.outcome is not None
-
-    def set_result(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.settled(self)
 
 
 class FastAppends:
@@ -128,7 +115,7 @@ class FastAppends:
             return False
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
-        call = Call(principal, append, asked.minimal, correlation_id, reply, self._told.add)
+        call = Call(principal, append, asked.minimal, correlation_id, reply, settled=self._told.add)
         writer = self._ruled if deployed.spec.ruled or deployed.spec.implies else self._log
         try:
             writer.append_each(tenant, ((append, call),))

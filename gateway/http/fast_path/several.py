@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
-
-import msgspec
 
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.admit.several import PATH as PATH_TEXT
@@ -20,7 +17,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Appended, Outcome
+from gateway.events import Appended
 from gateway.http import response
 from gateway.http.api.appends import correlation
 from gateway.http.api.several import (
@@ -34,7 +31,7 @@ from gateway.http.authentication import Authenticator
 from gateway.http.fast_path.appends import may_append
 from gateway.http.outcomes import Answer, refused, unforeseen
 from gateway.http.server.fast_path import Reply
-from gateway.log.append.pending import ToldTogether
+from gateway.log.append.pending import ToldLater, ToldTogether
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.edge")
@@ -42,9 +39,8 @@ logger = logging.getLogger("sluice.edge")
 PATH: Final = PATH_TEXT.encode()
 
 
-class _Call(msgspec.Struct, gc=False, eq=False):
-    """A request whose append was handed over; the log tells it the outcome. `settled` takes it once it has
-    one. `over`: it was answered without."""
+class _Call(ToldLater, gc=False, eq=False):
+    """A request whose append was handed over. `over`: it is answered."""
 
     principal: Principal
     judge: Judge
@@ -53,16 +49,7 @@ class _Call(msgspec.Struct, gc=False, eq=False):
     minimal: bool
     correlation_id: str
     reply: Reply
-    settled: Callable[[_Call], None]
-    outcome: Outcome | None = None
     over: bool = False
-
-    def done(self) -> bool:
-        return self.outcome is not None
-
-    def set_result(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.settled(self)
 
 
 class FastSeveral:
@@ -96,7 +83,7 @@ class FastSeveral:
         found = self._several.judged_at_once(principal, deployed, asked, body, correlation_bytes)
         if found is None or not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
-        call = _Call(principal, *found, body, asked.minimal, correlation_id, reply, self._told.add)
+        call = _Call(principal, *found, body, asked.minimal, correlation_id, reply, settled=self._told.add)
         try:
             self._several.hand_over(call.judged, call)
         except Exception:  # the append may be queued: judged once more, it could be committed twice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,20 @@ class Waiter(Protocol):
 
     def set_result(self, outcome: Outcome, /) -> None:
         """Must return at once, and do no more than take note."""
+
+
+class ToldLater(msgspec.Struct, kw_only=True, gc=False, eq=False):
+    """A waiter that notes its outcome; `settled` takes it then (ToldTogether.add)."""
+
+    settled: Callable[[Any], None]
+    outcome: Outcome | None = None
+
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def set_result(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.settled(self)
 
 
 _T = TypeVar("_T")
