@@ -24,6 +24,10 @@ class CpuMeter:
         self._groups = groups
         self._begun: dict[str, float] = {}
 
+    def beside(self, name: str, roots: Sequence[int]) -> CpuMeter:
+        """One of the same groups and another."""
+        return CpuMeter({**self._groups, name: roots})
+
     def start(self) -> None:
         self._begun = self._used_s()
 

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from tests.bench.measured import QUANTILES, Measured
 
-PROCESSES = ("gateway", "redis", "postgres", "generator")
+PROCESSES = ("gateway", "relay", "redis", "postgres", "generator")
 SHOWN_QUANTILES = tuple(name for name in QUANTILES if name != "max")
 NO_FIGURE = "–"
-HOLDERS = ("gateway", "redis", "postgres")
+HOLDERS = ("gateway", "relay", "redis", "postgres")
 MANY_A_REQUEST = ("event", "line")
 """Units of which a request has many."""
 UNEXPECTED_CHARACTERS_MAX = 600
@@ -94,16 +94,21 @@ def show(report: Report, console: Console) -> None:
 def _table(rounds: Iterable[Sequence[Row]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("scenario", no_wrap=True)
-    figures = [*(f"{name} µs" for name in PROCESSES), *(f"{name} MB" for name in HOLDERS)]
+    rounds = list(rounds)
+    relays = any("relay" in row.measured.cpu_us for rows in rounds for row in rows)
+    left_out = () if relays else ("relay",)
+    processes = [name for name in PROCESSES if name not in left_out]
+    holders = [name for name in HOLDERS if name not in left_out]
+    figures = [*(f"{name} µs" for name in processes), *(f"{name} MB" for name in holders)]
     for name in ("rate/s", "±%", *SHOWN_QUANTILES, *figures):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("errors", style="bold red", no_wrap=True)
     for rows in rounds:
-        table.add_row(*_cells(rows))
+        table.add_row(*_cells(rows, processes, holders))
     return table
 
 
-def _cells(rows: Sequence[Row]) -> list[str]:
+def _cells(rows: Sequence[Row], processes: Sequence[str], holders: Sequence[str]) -> list[str]:
     ranked = sorted(rows, key=lambda row: row.measured.per_s)
     middle = ranked[len(ranked) // 2]
     measured = middle.measured
@@ -114,8 +119,8 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         f"{measured.per_s:,.0f}",
         _figure(spread, 0),
         *(_figure(measured.latency_ms.get(name), 2) for name in SHOWN_QUANTILES),
-        *(_figure(measured.cpu_us.get(name), 1) for name in PROCESSES),
-        *(_figure(measured.memory_mb.get(name), 0) for name in HOLDERS),
+        *(_figure(measured.cpu_us.get(name), 1) for name in processes),
+        *(_figure(measured.memory_mb.get(name), 0) for name in holders),
         "; ".join(filter(None, map(_errors, rows))),
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from gateway.config import Config
 from gateway.dev.gateway_process import COMMAND, GatewayProcess, answers
 from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
+from gateway.dev.process import Command, spawn
 from gateway.dev.service_process import ServiceProcess
 from tests.bench.cpu import CpuMeter, family
 from tests.bench.machine import CORES, confine, gateway_cores
@@ -33,7 +35,9 @@ TENANT = "bench"
 TEMPLATE = "bench_template"
 HOST = "127.0.0.1"
 METRICS_TOKEN = "bench"
+RELAY = (*COMMAND[:-1], "relay")
 START_S = 30.0
+STOP_S = 15.0
 LOG_MB = 512
 """As much as half a minute of the rows that write most."""
 PROBES_A_WORKER = 8
@@ -121,6 +125,20 @@ class Stand:
             told = {**_inherited(), **settings, "PEER_POSTGRES_URL": postgres_url}
             with self._serving(argv, told, 1, frozenset()) as served:
                 yield replace(served, postgres_url=postgres_url)
+
+    @contextmanager
+    def relay(self, served: Served) -> Iterator[Served]:
+        """`sluice relay` beside a gateway, on the cores that all but gateways have: the meter of what is
+        yielded has it too."""
+        settings = self._settings(served.postgres_url)
+        process = spawn(Command(RELAY, signal.SIGKILL, Path.cwd(), settings))
+        try:
+            yield replace(served, cpu=served.cpu.beside("relay", [process.pid]))
+        finally:
+            process.signal(signal.SIGTERM)
+            if not process.wait(STOP_S):
+                process.signal(signal.SIGKILL)
+                process.wait(STOP_S)
 
     @contextmanager
     def bare(
