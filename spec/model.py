@@ -145,7 +145,7 @@ class AggregateType:
         return is_light(body, self.weight)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Spec:
     """The mappings are by name, in the order of the document, and read-only.
 

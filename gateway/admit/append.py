@@ -435,15 +435,16 @@ def is_light(place: Address, body: bytes) -> bool:
 def schemas_fault(
     types: tuple[EventType, ...], envelope: Envelope, work_max: int, *, single: bool
 ) -> Refusal | None:
-    work = 0
+    work, one = 0, len(types) == 1
     for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
-        base = "data" if single else f"events[{n}].data"
-        if not (single and event_type.is_light(event.data_raw)):
+        if not (one and event_type.is_light(event.data_raw)):
             work += event_type.compiled.work(event.data_raw)
             if work > work_max:
+                base = "data" if single else f"events[{n}].data"
                 return Refusal("schema_violation", too_much_work(event_type, work_max), base)
         violation = event_type.violation(event.data)
         if violation is not None:
+            base = "data" if single else f"events[{n}].data"
             return Refusal("schema_violation", violation.message, violation.under(base))
     return None
 

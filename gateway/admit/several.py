@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
+from weakref import ReferenceType
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -74,7 +75,11 @@ PlaceOf = Callable[[str], FeedPlace | None]
 """Where a position of the feed is, in the tenant's partition; None: nowhere."""
 
 
-_kept: Final[dict[bytes, tuple[Spec, bytes, Items]]] = {}
+_NO_ALIASES: Final[Aliases] = {}
+
+_kept: Final[dict[bytes, tuple[ReferenceType[Spec], bytes, Items]]] = {}
+"""Items by the text that was sent, with the spec and the salt that they were read by. They do not keep a spec
+alive that was replaced."""
 
 
 class Several(Struct, frozen=True, gc=False):
@@ -90,6 +95,18 @@ def with_sources(append: Append, sources: Mapping[int, tuple[str, str, str]]) ->
         return append
     named = tuple([sources.get(n) for n in range(len(append.events))])
     return msgspec.structs.replace(append, sources=named)
+
+
+def judge_ordinary(
+    spec: Spec, asked: Asked, body: bytes, minting: EventContext, mint_key: MintKey, place_of: PlaceOf
+) -> Several | None:
+    """As `judge_several` of a body without aliases; None where something is refused, or may be."""
+    read = prove(body, Form.SEVERAL)
+    named = None if read is None else named_by(spec, read.sent, _NO_ALIASES)
+    if read is None or named is None or not _fits(read, body, minting.event_bytes_max):
+        return None
+    judged = _judge_read(spec, asked, body, read, named, minting, mint_key, place_of)
+    return None if isinstance(judged, Fault) else judged
 
 
 def judge_several(
@@ -111,18 +128,27 @@ def judge_several(
             return exact
         read, named = exact
     assert spec is not None and not isinstance(asked, Refusal)
+    return _judge_read(spec, asked, body, read, named, minting, mint_key, place_of)
+
+
+def _judge_read(
+    spec: Spec,
+    asked: Asked,
+    body: bytes,
+    read: Read,
+    named: Sequence[Named],
+    minting: EventContext,
+    mint_key: MintKey,
+    place_of: PlaceOf,
+) -> Several | Fault:
     sent = read.sent
     fault = _values_fault(sent)
     if fault is not None:
         return Fault(fault, None)
     envelope = _envelope(read)
-    streams = [
-        Stream(minting.tenant, each.aggregate_type.name, each.key or mint_key(each.aggregate_type))
-        for each in named
-    ]
-    lengths = _lengths(sent, streams)
-    if isinstance(lengths, Refusal):
-        return Fault(lengths, None)
+    to = _streams(sent, named, minting.tenant, mint_key)
+    if isinstance(to, Refusal):
+        return Fault(to, None)
     retry = recognized_by(minting.tenant, asked, envelope, PATH, body, minted=False)
     condition = _condition(spec, read, minting, place_of)
     if isinstance(condition, Refusal):
@@ -144,22 +170,17 @@ def judge_several(
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
     events = _made(types, envelope, references, minting)
-    own = tuple(lengths)
-    minted = frozenset([own.index(stream) for stream, each in zip(streams, sent.events, strict=True)
-                        if each.key is None])  # fmt: skip
-    expected = tuple(lengths.values())
-    spread = None
-    if len(own) > 1:
-        number = {stream: n for n, stream in enumerate(own)}
-        spread = Spread(own, tuple([number[stream] for stream in streams]))
-    fresh = tuple(
-        [which for which in sorted(minted) if spec.aggregate_types[own[which].aggregate_type].at_random]
-    )
+    own, expected = to.streams, to.lengths
+    fresh: tuple[int, ...] = ()
+    if to.minted:
+        random = [which for which in to.minted if spec.aggregate_types[own[which].aggregate_type].at_random]
+        fresh = tuple(sorted(random))
+    spread = Spread(own, to.order) if len(own) > 1 else None
     append = make_append(
         own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed, condition, fresh=fresh,
         form=OF_SEVERAL if spread is None else None,
     )  # fmt: skip
-    return Several(append, minted)
+    return Several(append, to.minted)
 
 
 def _read_exactly(
@@ -213,13 +234,13 @@ def _condition(
 def _items(spec: Spec, read: Read, sent: bytes, salt: bytes) -> Items | Refusal:
     """Kept by the text that was sent, where it is short, for one spec and salt each."""
     kept = _kept.get(sent)
-    if kept is not None and kept[0] is spec and kept[1] == salt:
+    if kept is not None and kept[0]() is spec and kept[1] == salt:
         return kept[2]
     items = read_query(read.query, spec, salt, "condition.fail_if_events_match")
     if isinstance(items, tuple) and len(sent) <= KEPT_QUERY_BYTES_MAX:
         if len(_kept) >= KEPT_QUERIES:
             _kept.clear()
-        _kept[sent] = spec, salt, items
+        _kept[sent] = ReferenceType(spec), salt, items
     return items
 
 
@@ -281,26 +302,50 @@ def _values_fault(sent: Sent) -> Refusal | None:
     return fault or causation_fault(sent.metadata.causation_id)
 
 
-def _lengths(sent: Sent, streams: Sequence[Stream]) -> dict[Stream, int] | Refusal:
-    """Each stream once, in the order of their first events, with the length that is asked for."""
-    lengths: dict[Stream, int] = {}
-    for n, (event, stream) in enumerate(zip(sent.events, streams, strict=True)):
-        path = f"events[{n}].previous_length"
-        if stream in lengths:
-            if event.previous_length is not None:
+class _Streams(Struct, frozen=True, gc=False):
+    """Each stream once, in the order of their first events, with the length that is asked for; of each event
+    the number of its stream; and which of them are minted."""
+
+    streams: tuple[Stream, ...]
+    lengths: tuple[int, ...]
+    order: tuple[int, ...]
+    minted: frozenset[int]
+
+
+_NONE_MINTED: Final[frozenset[int]] = frozenset()
+
+
+def _streams(sent: Sent, named: Sequence[Named], tenant: bytes, mint_key: MintKey) -> _Streams | Refusal:
+    numbers: dict[Stream, int] = {}
+    lengths: list[int] = []
+    order: list[int] = []
+    minted: list[int] = []
+    for n, (event, (aggregate_type, _, key)) in enumerate(zip(sent.events, named, strict=True)):
+        stream = Stream(tenant, aggregate_type.name, key or mint_key(aggregate_type))
+        which = numbers.setdefault(stream, len(lengths))
+        order.append(which)
+        asked = event.previous_length
+        if key is None:
+            minted.append(which)
+        if which < len(lengths):
+            if asked is not None:
                 why = "Send `previous_length` only with the first event of an aggregate."
-                return Refusal("contradiction", why, path)
-            continue
-        lengths[stream] = ANY_LENGTH if event.previous_length is None else event.previous_length
-        if event.key is None:
-            if event.previous_length not in (None, 0):
-                why = "A new aggregate has 0 events; no other length can be expected."
-                return Refusal("invalid_field", why, path)
-            lengths[stream] = 0
+                return Refusal("contradiction", why, f"events[{n}].previous_length")
+        elif key is not None:
+            lengths.append(ANY_LENGTH if asked is None else asked)
+        elif asked in (None, 0):
+            lengths.append(0)
+        else:
+            why = "A new aggregate has 0 events; no other length can be expected."
+            return Refusal("invalid_field", why, f"events[{n}].previous_length")
     if len(lengths) > AGGREGATES_MAX:
         why = f"The events are of {len(lengths)} aggregates; one append has at most {AGGREGATES_MAX}."
         return Refusal("invalid_field", why, "events")
-    return lengths
+    known = frozenset(minted) if minted else _NONE_MINTED
+    return _Streams(tuple(numbers), tuple(lengths), tuple(order), known)
+
+
+_NO_TARGET: Final = (None, None)
 
 
 class _References(Struct, frozen=True):
@@ -314,20 +359,25 @@ def _references(spec: Spec, sent: Sent) -> _References | Refusal:
     actor = sent.metadata.actor
     if actor.type not in spec.agent_types:
         return unknown_actor(actor.type, spec, "metadata.actor.type")
-    targets = [(f"events[{n}].target", each.target) for n, each in enumerate(sent.events)]
-    given = [("metadata.target", sent.metadata.target), *targets]
+    shared = sent.metadata.target
+    given = [("metadata.target", shared)] if shared is not None else []
+    for n, each in enumerate(sent.events):
+        if each.target is not None:
+            given.append((f"events[{n}].target", each.target))
     for path, target in given:
-        if target is not None and target.type not in spec.target_types:
+        if target.type not in spec.target_types:
             return unknown_target(target.type, spec, f"{path}.type")
     canonical: dict[str, str] = {}
     for path, ref in [("metadata.actor", actor), *given]:
-        if ref is not None and ref.id not in canonical:
+        if ref.id not in canonical:
             found = canonicalize(ref.id, spec.singletons)
             if found is None:
                 return bad_identifier(ref.id, spec, f"{path}.id")
             canonical[ref.id] = found
-    meant = [each.target or sent.metadata.target for each in sent.events]
-    named = [(None, None) if each is None else (each.type, canonical[each.id]) for each in meant]
+    if not given:  # as mostly
+        return _References(canonical[actor.id], (_NO_TARGET,) * len(sent.events))
+    meant = [each.target or shared for each in sent.events]
+    named = [_NO_TARGET if each is None else (each.type, canonical[each.id]) for each in meant]
     return _References(canonical[actor.id], tuple(named))
 
 

@@ -12,7 +12,7 @@ import itertools
 import re
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from typing import Final
 
 import msgspec
@@ -25,6 +25,7 @@ _TEXT: Final = re.compile(r"[A-Za-z0-9_-]{2,32768}")
 _PLACE: Final = struct.Struct(">HQ4s")
 _ALONE: Final = struct.Struct(">BHQ4s")
 _ALONE_CHARS: Final = _ALONE.size // 3 * 4
+_STANDARD: Final = str.maketrans("-_", "+/")
 _URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
@@ -71,12 +72,29 @@ def encode_place(p: int, seq: int, mark: bytes) -> str:
     return b2a_base64(_ALONE.pack(_FORMAT, p, seq, mark), newline=False).translate(_URLSAFE).decode()
 
 
+def decode_in(text: str, p: int) -> Place | None:
+    """Where in partition `p` the position is that is written exactly so; None where none is, or it is in
+    other partitions too."""
+    if len(text) == _ALONE_CHARS and _TEXT.fullmatch(text):
+        alone = _decode_alone(text)
+        return None if alone is None or alone[0] != p else alone[1]
+    position = decode(text)
+    if position is None or any(number != p for number, _ in position.places):
+        return None
+    return position.at(p)
+
+
+def _decode_alone(text: str) -> tuple[int, Place] | None:
+    """Of so many legal characters."""
+    form, p, seq, mark = _ALONE.unpack(a2b_base64(text.translate(_STANDARD)))
+    return (p, Place(seq, mark)) if form == _FORMAT and 0 < seq <= SEQ_MAX else None
+
+
 def decode(text: str) -> Position | None:
     """The position that is written exactly so; None where none is."""
     if len(text) == _ALONE_CHARS and _TEXT.fullmatch(text):  # as nearly always: whole bytes, one place
-        form, p, seq, mark = _ALONE.unpack(urlsafe_b64decode(text))
-        known = form == _FORMAT and 0 < seq <= SEQ_MAX
-        return Position(((p, Place(seq, mark)),)) if known else None
+        alone = _decode_alone(text)
+        return None if alone is None else Position((alone,))
     if not _TEXT.fullmatch(text) or len(text) % 4 == 1:
         return None
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))

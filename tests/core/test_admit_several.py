@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import json
 import uuid
+import weakref
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope_shape import Form
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import AGGREGATES_MAX, Several, judge_several, with_sources
+from gateway.admit.several import AGGREGATES_MAX, Several, judge_ordinary, judge_several, with_sources
 from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.errors import Refusal
 from gateway.events import ANY_LENGTH, OF_SEVERAL, FeedPlace, RevisedEvent, Stream, event_identity, identity
@@ -229,6 +231,27 @@ def test_a_client_names_its_append_by_a_key_and_by_the_ids_of_events() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "ordinary"),
+    [
+        (body(placed(None), taken(data={"note": "@you"})), True),
+        (body(placed("@VNO-1")), False),
+        (body(placed(source={"source": "x", "id": "1"})), False),
+        (body(placed(), metadata={"actor": {"type": "user", "id": "no id"}}), False),
+        (b"{", False),
+    ],
+)
+def test_what_needs_no_second_look_is_judged_as_any_other(text: bytes, ordinary: bool) -> None:
+    found = judge_ordinary(SPEC, NOTHING_ASKED, text, minting(), lambda _: MADE, lambda _: PLACE)
+    assert (found is not None) is ordinary
+    if found is not None:
+        other = admitted(judged(text))
+        assert (found.minted, found.append.streams) == (other.minted, other.append.streams)
+        assert [each.payload for each in found.append.events] == [
+            each.payload for each in other.append.events
+        ]
+
+
+@pytest.mark.parametrize(
     ("more", "after", "mark"),
     [({}, 0, b""), ({"after": None}, 0, b""), ({"after": "AQ"}, 40, b"mark")],
 )
@@ -284,6 +307,17 @@ def test_queries_are_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
         condition = admitted(judged(text)).append.condition
         assert condition is not None
         assert condition.items[0].tags == {f"order:{name}"}
+
+
+def test_a_kept_query_keeps_no_spec_that_was_replaced() -> None:
+    types = {"stock": {"events": {"was_taken": {"schema": {}}}}}
+    spec = declared({"aggregate_types": types, "agent_types": ["user"], "singletons": ["till"]})
+    text = body(taken(), condition={"fail_if_events_match": {"items": [{"tags": ["stock:till"]}]}})
+    assert admitted(judged(text, spec=spec)).append.condition is not None
+    there = weakref.ref(spec)
+    del spec
+    gc.collect()
+    assert there() is None
 
 
 def with_target(**target: Any) -> bytes:

@@ -62,7 +62,7 @@ ASKED: list[tuple[dict[str, Any] | str, list[tuple[bytes, bytes]], bool]] = [
     (body(of("A", target={"type": "order", "id": "global"})), [], True),
     ({**body(of("A")), "metadata": {"actor": ACTOR, "extra": {"n": 1}}}, [], True),
     (body(of("@NONE-1")), [], False),
-    (body(of("A", {"note": "@you"})), [], False),
+    (body(of("A", {"note": "@you", "source": "web"})), [], True),
     (body(of("no id")), [], False),
     (body(of("A", source={"source": "x", "id": "1"})), [], False),
     (body(of("A"), spare=1), [], False),

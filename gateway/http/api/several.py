@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import Several, judge_several, with_sources
+from gateway.admit.several import PlaceOf, Several, judge_ordinary, judge_several, with_sources
 from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
@@ -33,7 +33,8 @@ from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json
 from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL
-from gateway.relay.position import decode
+from gateway.relay.position import decode_in
+from spec.model import Spec
 from spec.violations import WEIGHT_MIN, is_light
 
 _Judged = TypeVar("_Judged")
@@ -92,11 +93,15 @@ class SeveralAppends:
     ) -> tuple[Judge, Several] | None:
         """The append that is asked for, and how it is judged once more, with new keys where it has none.
         None: it is refused, or takes more than a look at the body."""
-        if SOURCE in body or may_name_aliases(body) or not is_light(body, deployed.spec.weight):
+        if not is_light(body, deployed.spec.weight):
             return None
-        judge = self._judge_of(principal, deployed, asked, body, correlation_id, {})
-        judged = judge()
-        return None if isinstance(judged, Fault) else (partial(_soon, judge), judged)
+        tenant, spec = principal.tenant.id.bytes, deployed.spec
+        minting, place_of = (
+            self._minting(tenant, deployed, correlation_id),
+            partial(place_in, self._log, tenant),
+        )
+        judged = judge_ordinary(spec, asked, body, minting, minted_key, place_of)
+        return None if judged is None else (partial(_again, spec, asked, body, minting, place_of), judged)
 
     def hand_over(self, judged: Several, waiter: Waiter) -> None:
         """`waiter` is told the outcome."""
@@ -167,17 +172,7 @@ class SeveralAppends:
         aliases: Mapping[tuple[str, str], str | Refusal],
     ) -> Callable[[], Several | Fault]:
         tenant = principal.tenant.id.bytes
-        minting = EventContext(
-            tenant=tenant,
-            spec_rev=0 if deployed is None else deployed.revision,
-            now_ms=time.time_ns() // 1_000_000,
-            correlation_id=correlation_id,
-            mint=mint,
-            event_bytes_max=self._event_bytes_max,
-            schema_work_max=self._schema_work_max,
-            storage_full=self._log.storage.refusal(tenant),
-            salt=b"" if deployed is None else deployed.salt,
-        )
+        minting = self._minting(tenant, deployed, correlation_id)
         return partial(
             judge_several,
             None if deployed is None else deployed.spec,
@@ -187,6 +182,19 @@ class SeveralAppends:
             minted_key,
             aliases,
             partial(place_in, self._log, tenant),
+        )
+
+    def _minting(self, tenant: bytes, deployed: Deployed | None, correlation_id: bytes) -> EventContext:
+        return EventContext(
+            tenant,
+            0 if deployed is None else deployed.revision,
+            time.time_ns() // 1_000_000,
+            correlation_id,
+            mint,
+            self._event_bytes_max,
+            self._schema_work_max,
+            storage_full=self._log.storage.refusal(tenant),
+            salt=b"" if deployed is None else deployed.salt,
         )
 
     async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
@@ -206,11 +214,9 @@ class SeveralAppends:
 
 def place_in(log: Log, tenant: bytes, text: str) -> FeedPlace | None:
     """Where a position of the feed is, in the tenant's partition; None: nowhere."""
-    position, p = decode(text), log.partition(tenant)
-    if position is None or any(number != p for number, _ in position.places):
-        return None
-    place = position.at(p)
-    return FeedPlace(p, place.seq, place.mark)
+    p = log.partition(tenant)
+    place = decode_in(text, p)
+    return None if place is None else FeedPlace(p, place.seq, place.mark)
 
 
 def answer_to_appended(done: Appended, aggregate_type: str) -> Answer:
@@ -241,8 +247,10 @@ def asks_for_a_length(read: Asked | Refusal) -> bool:
     return read.expected != ANY_LENGTH if isinstance(read, Asked) else read.path in _OF_A_LENGTH
 
 
-async def _soon(judge: Callable[[], Several | Fault]) -> Several | Fault:
-    return judge()
+async def _again(
+    spec: Spec, asked: Asked, body: bytes, minting: EventContext, place_of: PlaceOf
+) -> Several | Fault:
+    return judge_several(spec, asked, body, minting, minted_key, {}, place_of)
 
 
 _OF_A_LENGTH = ("If-Match", "If-None-Match")
