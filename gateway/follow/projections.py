@@ -23,12 +23,13 @@ from gateway.follow.threads import folding
 from gateway.relay.position import Place
 from gateway.state.budget import STATE_BYTES_MAX, Budget
 from gateway.state.budget import Misfit as Unfit
+from gateway.state.counters import Counters, Counts, counts_of
 from gateway.state.draft import Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View, found_at
 from gateway.state.upcast import presenting
 from gateway.state.values import Fields, Node, decode_fields, encode, items_of, kind, plain, read
-from spec.handlers import Root
+from spec.handlers import Path, Root
 from spec.identifiers import canonicalize
 from spec.model import Spec
 from spec.projections import Rule
@@ -40,12 +41,26 @@ KEYS_MAX: Final = 1000
 _EMPTY: Final = b"{}"
 
 
+class _Plan(msgspec.Struct, frozen=True, gc=False):
+    """A rule, with what is the same for all events. `counts`: what it does, where it only counts."""
+
+    rule: Rule
+    counts: Counts | None
+
+    @classmethod
+    def of(cls, rule: Rule) -> _Plan:
+        counts = rule.do is not None and not rule.several and not rule.sees_aggregate
+        return cls(rule, counts_of(rule.do or ()) if counts else None)
+
+
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """An event that changes rows, as it is applied to each of `keys`."""
+    """An event that changes rows, as it is applied to each of `keys`. `view` is made where it is needed; with
+    several keys they share it, and its budget."""
 
     event: Event
-    rule: Rule
-    view: View
+    plan: _Plan
+    data: Node
+    view: View | None
     keys: Sequence[str]
 
 
@@ -58,6 +73,7 @@ class ProjectionOutput:
         self._singletons = spec.singletons
         self._states = states
         self._present: Final = presenting(spec)
+        self._plans: Final = {at: _Plan.of(rule) for at, rule in self._projection.on.items()}
         self._folded: Final = frozenset(
             at[0] for at, rule in self._projection.on.items() if rule.sees_aggregate
         )
@@ -80,13 +96,12 @@ class ProjectionOutput:
         puts, made = await folding(len(steps), partial(self._rows, steps, before, misfits))
         return Changes(puts, made, len(misfits), misfits[-MISFITS_SHOWN:])
 
-    def _rule(self, event: Event) -> Rule | None:
-        recorded = event.recorded
-        return self._projection.on.get((recorded.stream.aggregate_type, recorded.event.type))
+    def _plan(self, recorded: Recorded) -> _Plan | None:
+        return self._plans.get((recorded.stream.aggregate_type, recorded.event.type))
 
     def _sees(self, event: Event) -> bool:
-        rule = self._rule(event)
-        return rule is not None and rule.sees_aggregate
+        plan = self._plan(event.recorded)
+        return plan is not None and plan.rule.sees_aggregate
 
     def _steps(
         self, events: Iterable[Event], after: Mapping[int, bytes], misfits: list[Misfit]
@@ -95,29 +110,48 @@ class ProjectionOutput:
         for each in events:
             if self._present is not None:
                 each = replace(each, recorded=self._present(each.recorded))
-            rule, payload = self._rule(each), each.recorded.event.payload
-            if rule is None or payload is None:
+            plan, payload = self._plan(each.recorded), each.recorded.event.payload
+            if plan is None or payload is None:
                 continue
             try:
-                view = self._view(each, payload, after)
-                keys, bad = self._keys(rule, view)
+                step, bad = self._step(each, plan, payload, after)
             except Unfit as unfit:
-                keys, bad = (), str(unfit)
+                step, bad = None, str(unfit)
             if bad:
                 misfits.append(misfit_of(each.recorded, None, bad))
-            if keys:
-                steps.append(_Step(each, rule, view, keys))
+            if step is not None:
+                steps.append(step)
         return steps
 
-    def _view(self, event: Event, payload: bytes, after: Mapping[int, bytes]) -> View:
+    def _step(
+        self, event: Event, plan: _Plan, payload: bytes, after: Mapping[int, bytes]
+    ) -> tuple[_Step | None, str]:
+        """None where the event names no row; and what is wrong with others of its keys, "" for none. Raises
+        Misfit."""
         data = read(payload)
         if data is None:
             raise Unfit("The event's data can't be read; compare it with the backup.")
-        roots: dict[str, Node] = {Root.DATA: data}
+        if plan.counts is not None and isinstance(data, dict):
+            key = self._key_at_once(plan.rule.key, event.recorded, data)
+            if key is not None:
+                return _Step(event, plan, data, None, (key,)), ""
+        view = _view(event, data)
         state = after.get(event.place.seq)
         if state is not None:
-            roots[Root.AGGREGATE] = decode_fields(state)
-        return View(event.recorded, payload, roots, Budget())
+            view.roots[Root.AGGREGATE] = decode_fields(state)
+        keys, bad = self._keys(plan.rule, view)
+        return (_Step(event, plan, data, view, keys) if keys else None), bad
+
+    def _key_at_once(self, path: Path, recorded: Recorded, data: Fields) -> str | None:
+        """The key where it is the event's own, or a field of its data; None where `_keys` says more. Raises
+        Misfit."""
+        match path:
+            case Path(Root.KEY, ()) if self._projection.key_kind == "identifier":
+                return canonicalize(recorded.stream.key, self._singletons)
+            case Path(Root.DATA, (str(field),)):
+                found = data.get(field)
+                return None if found is None else self._key(found)
+        return None
 
     def _keys(self, rule: Rule, view: View) -> tuple[Sequence[str], str]:
         """Of the rows, each once; and what is wrong with others in the list, "" for none. Raises Misfit."""
@@ -193,10 +227,19 @@ def _as_text(node: Node, value: object) -> str | None:
     return bytes(encode(node)).decode()
 
 
+def _view(event: Event, data: Node) -> View:
+    recorded = event.recorded
+    return View(recorded, recorded.event.payload, {Root.DATA: data}, Budget())
+
+
+def _opened(data: bytes) -> Draft:
+    return Draft(decode_fields(data), len(data), STATE_BYTES_MAX)
+
+
 class _Draft:
     """A row that events are applied to, opened once for all of them."""
 
-    __slots__ = ("_created", "_draft", "_length", "_updated", "place")
+    __slots__ = ("_counters", "_created", "_draft", "_length", "_updated", "place")
 
     def __init__(self, row: Row | None) -> None:
         self._begin(row if row is not None and row.data is not None else None)
@@ -205,36 +248,46 @@ class _Draft:
 
     def _begin(self, row: Row | None) -> None:
         data = _EMPTY if row is None or row.data is None else row.data
-        self._draft: Draft | None = (
-            None if row is None else Draft(decode_fields(data), len(data), STATE_BYTES_MAX)
-        )
+        self._draft = None if row is None else _opened(data)
+        self._counters = None if self._draft is None else Counters(self._draft)
         self._length = 0 if row is None else row.length
         self._created = 0 if row is None else row.created_at_ms
 
     def apply(self, step: _Step, misfits: list[Misfit]) -> None:
         recorded = step.event.recorded
         self.place, self._updated = step.event.place, recorded.event.recorded_at_ms
-        if step.rule.do is None:
+        do = step.plan.rule.do
+        if do is None:
             self._begin(None)
             return
-        if self._draft is None:
-            self._draft, self._created = Draft({}, len(_EMPTY), STATE_BYTES_MAX), self._updated
+        if self._draft is None or self._counters is None:
+            self._draft, self._created = _opened(_EMPTY), self._updated
+            self._counters = Counters(self._draft)
         self._length += 1
-        step.view.roots[Root.STATE] = self._draft.fields
-        for index, operation in enumerate(step.rule.do):
+        counts = step.plan.counts
+        if counts is not None and isinstance(step.data, dict) and self._counters.take(counts, step.data):
+            return
+        self._counters.settle()
+        view = step.view or _view(step.event, step.data)
+        view.roots[Root.STATE] = self._draft.fields
+        for index, operation in enumerate(do):
             try:
-                apply(operation, self._draft, step.view, partial(_note, misfits, recorded, index))
+                apply(operation, self._draft, view, partial(_note, misfits, recorded, index))
             except Unfit as unfit:
                 _note(misfits, recorded, index, str(unfit))
         if self._draft.is_too_large():
             why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
             misfits.append(misfit_of(recorded, None, why))
-            self._draft = Draft({}, len(_EMPTY), STATE_BYTES_MAX)
+            self._draft = _opened(_EMPTY)
+            self._counters = Counters(self._draft)
 
     @property
     def state(self) -> Fields | None:
+        """After `row`."""
         return None if self._draft is None else self._draft.fields
 
     def row(self) -> Row:
+        if self._counters is not None:
+            self._counters.settle()
         data = None if self._draft is None else encode(self._draft.fields)
         return Row(self._length, self._created or self._updated, self._updated, data)

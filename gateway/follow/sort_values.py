@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from gateway.state.values import Node, encode, fields_of, number_of, plain, raw, short_integer, spelled
+from gateway.state.values import Node, encode, fields_of, number_of, plain, raw, short_decimal, spelled
 
 BYTES_MAX: Final = 1024
 """Of a value that is longer, so many bytes and a digest: it is equal only to itself, and stands among those
@@ -54,12 +54,13 @@ def of_number(number: Decimal) -> bytes:
     return _bounded(NUMBER + _POSITIVE + magnitude)
 
 
-def _of_short(number: int) -> bytes:
-    """What `of_number` says of an integer that is not negative, in a third of the time."""
-    text = b"%d" % number
+def _of_short(number: int, scale: int) -> bytes:
+    """What `of_number` says of a number that is not negative, an integer and how many of its digits stand
+    behind the point; in a third of the time."""
     if not number:
         return NUMBER + _ZERO
-    return NUMBER + _POSITIVE + (len(text) + _EXPONENT_OFFSET).to_bytes(8, "big") + text.rstrip(b"0")
+    text = b"%d" % number
+    return NUMBER + _POSITIVE + (len(text) - scale + _EXPONENT_OFFSET).to_bytes(8, "big") + text.rstrip(b"0")
 
 
 def of_number_text(text: str) -> bytes:
@@ -82,9 +83,9 @@ def of_node(node: Node | None) -> bytes:
     """Of what stands in a state; None is absent."""
     if node is None:
         return ABSENT
-    short = short_integer(node)
-    if short is not None:
-        return _of_short(short)
+    short = short_decimal(node)
+    if short is not None and short[0] >= 0:
+        return _of_short(*short)
     number = number_of(node)
     if number is not None:
         return of_number(number)

@@ -26,6 +26,10 @@ Without one, adding 1 to 1e999999 would write a million digits."""
 
 _SHORT_DIGITS: Final = 15
 
+SHORT_MAX: Final = 20
+SCALE_MAX: Final = 6
+"""Digits of a short number, and those behind its point: with more, a sum may be written with an exponent."""
+
 Node = Raw | dict[str, "Node"] | list["Node"]
 """Raw is a value as it was sent; an object or a list is one that was opened. Scalars are always Raw."""
 
@@ -140,6 +144,25 @@ def short_integer(node: Node) -> int | None:
     view = memoryview(node)
     text = view.tobytes() if len(view) <= _SHORT_DIGITS else b""
     return int(text) if text.isdigit() else None
+
+
+def short_decimal(node: Node) -> tuple[int, int] | None:
+    """A number of a few digits that is written without an exponent, as an integer and how many of its digits
+    stand behind the point: 141.70 is 14170 and 2. None of zero with a sign, which is no integer."""
+    if not isinstance(node, Raw):
+        return None
+    view = memoryview(node)
+    if len(view) > SHORT_MAX:
+        return None
+    text = view.tobytes()
+    if text.isdigit():
+        return int(text), 0
+    whole, _, part = text.partition(b".")
+    digits = whole[1:] if whole[:1] == b"-" else whole
+    if not digits.isdigit() or not (part.isdigit() or not part) or len(part) > SCALE_MAX:
+        return None
+    number = int(whole + part)
+    return (number, len(part)) if number or digits is whole else None
 
 
 def sum_of(one: Decimal, other: Decimal) -> Raw | None:
