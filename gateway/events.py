@@ -199,17 +199,25 @@ def salts_of(packed_events: Sequence[bytes]) -> bytes:
     return b"".join([packed[-SALT_BYTES:] for packed in packed_events])
 
 
-def pack_header(header: Header) -> bytes:
-    """Without tags, other streams, claims and a form as releases wrote it that had none."""
-    if header.form is not None:
-        return _encode(header)
-    if header.claims or header.spread is not None:
-        fields = (header.stream, header.append_id, header.chosen, header.request_digest, header.tags)
-        claims = (header.claims,) if header.claims else ()
-        return _encode((*fields, header.spread, *claims))
-    if header.tags:
-        return _encode((header.stream, header.append_id, header.chosen, header.request_digest, header.tags))
-    return _encode((header.stream, header.append_id, header.chosen, header.request_digest))
+def pack_header(
+    stream: Stream,
+    append_id: bytes,
+    chosen: tuple[bytes, ...],
+    request_digest: bytes,
+    tags: Tags = (),
+    spread: Spread | None = None,
+    claims: tuple[Claim, ...] = (),
+    form: int | None = None,
+) -> bytes:
+    """A Header of these, without tags, streams, claims and a form as releases wrote it that had none."""
+    fields = (stream, append_id, chosen, request_digest)
+    if form is not None:
+        return _encode((*fields, tags, spread, claims, form))
+    if claims:
+        return _encode((*fields, tags, spread, claims))
+    if spread is not None:
+        return _encode((*fields, tags, spread))
+    return _encode((*fields, tags) if tags else fields)
 
 
 def event_bytes(event: Event) -> int:
@@ -388,7 +396,10 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     ) -> Appended:
         """Its outcome when its last event is at `last_seq` of partition `p`; `versions` of an append to
         several streams."""
-        last, ids = FeedPlace(p, last_seq, self.digests[-32:-28]), tuple(map(_id_of, self.events))
+        last = FeedPlace(p, last_seq, self.digests[-32:-28])
+        if len(self.events) == 1 and self.form is None and self.spread is None:  # as nearly always
+            return Appended(self.stream.key, first_version, (self.events[0].id,), False, last)
+        ids = tuple(map(_id_of, self.events))
         places: tuple[tuple[Stream, int], ...] = ()
         if self.implied and self.form is None and len(ids) == self.implied + 1:  # as if it was the only one
             return Appended(self.stream.key, first_version, ids[:1], False, last, (), self.implied)
@@ -434,7 +445,7 @@ def make_append(
         events,
         packed,
         row_digests(stream, append_id, packed, spread),
-        pack_header(Header(stream, append_id, chosen, retry.request_digest, tags, spread, claims, form)),
+        pack_header(stream, append_id, chosen, retry.request_digest, tags, spread, claims, form),
         (minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
         retry,
         expected,
@@ -471,13 +482,13 @@ def with_implied(
         stream = append.stream if spread is None else spread.stream_of(n)
         digests.append(row_digest(stream, append_id, each))
     form, digest = append.form, retry.request_digest
-    header = Header(append.stream, append_id, retry.chosen, digest, tags, spread, claims, form)
+    header = pack_header(append.stream, append_id, retry.chosen, digest, tags, spread, claims, form)
     return Append(
         append.stream,
         (*append.events, *implied),
         (*append.packed, *packed),
         b"".join(digests),
-        pack_header(header),
+        header,
         append.identities,
         retry,
         append.expected,

@@ -60,6 +60,8 @@ class EventType:
     """Whether the state after it decides what it implies."""
     schedules: bool = field(init=False, compare=False)
     """Whether it may set timers."""
+    marked: bool = field(init=False, compare=False)
+    """Whether its events may have tags, or claim or release values."""
     light_bytes: int = field(init=False, compare=False)
     """Data of so many bytes are light, whatever they are."""
 
@@ -69,6 +71,7 @@ class EventType:
         timers = [isinstance(each.what, Schedule) for each in self.implications]
         object.__setattr__(self, "implies", not all(timers))
         object.__setattr__(self, "schedules", any(timers))
+        object.__setattr__(self, "marked", bool(self.tags or self.claims or self.releases))
         object.__setattr__(self, "light_bytes", AT_ONCE_WORK_MAX // self.compiled.weight)
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
+from typing import Final
 
 import msgspec
 
@@ -232,16 +233,13 @@ def compose_read(
     refusal = schemas_fault(types, envelope, minting.schema_work_max, single=single)
     if refusal is not None:
         return Fault(refusal, retry)
-    tags = tags_of_events(types, envelope, minting.salt, single=single)
-    if isinstance(tags, Refusal):
-        return Fault(tags, retry)
-    owners = [place.aggregate_type.name] * len(types)
-    claimed = claims_of_events(types, owners, envelope, minting, single=single)
-    if isinstance(claimed, Refusal):
-        return Fault(claimed, retry)
+    owners = (place.aggregate_type.name,) * len(types)
+    marks = marks_of_events(types, owners, envelope, minting, single=single)
+    if isinstance(marks, Refusal):
+        return Fault(marks, retry)
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
-    append = _append(place, types, envelope, ids, retry, expected, minting, tags, claimed)
+    append = _append(place, types, envelope, ids, retry, expected, minting, *marks)
     if asked.skip_unchanged or envelope.skip_unchanged or place.source is not None:
         return _of_record(place, append, skip=asked.skip_unchanged or envelope.skip_unchanged)
     return append
@@ -360,9 +358,9 @@ def recognized_by(
     for each in events:
         if each.event_id is not None:
             chosen.append(uuid_bytes(each.event_id))  # noqa: PERF401 - of one event, a comprehension costs more
-    digest = b""
-    if key is not None or chosen:
-        digest = request_digest(path, body, _asked_beside_the_body(asked, envelope, minted=minted))
+    if key is None and not chosen:  # as of most
+        return Retry(tenant, (), (), b"")
+    digest = request_digest(path, body, _asked_beside_the_body(asked, envelope, minted=minted))
     return make_retry(tenant, None if key is None else key.encode(), tuple(chosen), digest)
 
 
@@ -380,8 +378,8 @@ def _asked_beside_the_body(asked: Asked, envelope: Envelope | None, *, minted: b
 def sizes_fault(sizes: Iterable[int], most: int, single: bool) -> Refusal | None:
     for n, size in enumerate(sizes):
         if size > most:
-            path = "data" if single else f"events[{n}].data"
-            return Refusal("too_large", f"The data has {size} bytes; at most {most} are kept.", path)
+            sentence = f"The data has {size} bytes; at most {most} are kept."
+            return Refusal("too_large", sentence, _base(n, single))
     return None
 
 
@@ -437,41 +435,62 @@ def schemas_fault(
 ) -> Refusal | None:
     work, one = 0, len(types) == 1
     for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
-        if not (one and event_type.is_light(event.data_raw)):
+        light = len(event.data_raw) <= event_type.light_bytes or event_type.is_light(event.data_raw)
+        if not (one and light):
             work += event_type.compiled.work(event.data_raw)
             if work > work_max:
-                base = "data" if single else f"events[{n}].data"
-                return Refusal("schema_violation", too_much_work(event_type, work_max), base)
+                return Refusal("schema_violation", too_much_work(event_type, work_max), _base(n, single))
+        if event_type.compiled.whole.is_valid(event.data):  # as mostly
+            continue
         violation = event_type.violation(event.data)
-        if violation is not None:
-            base = "data" if single else f"events[{n}].data"
-            return Refusal("schema_violation", violation.message, violation.under(base))
+        assert violation is not None
+        return Refusal("schema_violation", violation.message, violation.under(_base(n, single)))
     return None
 
 
-def tags_of_events(
-    types: tuple[EventType, ...], envelope: Envelope, salt: bytes, *, single: bool
-) -> Tags | Refusal:
-    for event_type in types:
-        if event_type.tags:
-            break
-    else:  # as mostly; cheaper than `any` for one event
-        return ()
-    tags: list[tuple[str, ...]] = []
-    for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
-        found = tags_of(event_type.tags, event.data, salt)
-        if isinstance(found, TagFault):
-            base = "data" if single else f"events[{n}].data"
-            return Refusal("invalid_tag", found.error, f"{base}{found.path}")
-        tags.append(found)
-    return tuple(tags) if any(tags) else ()
+def _base(n: int, single: bool) -> str:
+    """The path of the data of event `n`."""
+    return "data" if single else f"events[{n}].data"
 
 
 Claimed = tuple[tuple[Claim, ...], tuple[str, ...]]
 """Claims, and the path of the value of each."""
 
+_UNMARKED: Final[tuple[Tags, Claimed]] = (), ((), ())
 
-def claims_of_events(
+
+def marks_of_events(
+    types: tuple[EventType, ...],
+    owners: Sequence[str],
+    envelope: Envelope,
+    minting: EventContext,
+    *,
+    single: bool,
+) -> tuple[Tags, Claimed] | Refusal:
+    """Their tags and claims; `owners` are the aggregate types of the events."""
+    for event_type in types:
+        if event_type.marked:
+            break
+    else:  # as mostly; cheaper than `any` for one event
+        return _UNMARKED
+    tags = _tags(types, envelope, minting.salt, single=single)
+    if isinstance(tags, Refusal):
+        return tags
+    claimed = _claims(types, owners, envelope, minting, single=single)
+    return claimed if isinstance(claimed, Refusal) else (tags, claimed)
+
+
+def _tags(types: tuple[EventType, ...], envelope: Envelope, salt: bytes, *, single: bool) -> Tags | Refusal:
+    tags: list[tuple[str, ...]] = []
+    for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
+        found = tags_of(event_type.tags, event.data, salt)
+        if isinstance(found, TagFault):
+            return Refusal("invalid_tag", found.error, f"{_base(n, single)}{found.path}")
+        tags.append(found)
+    return tuple(tags) if any(tags) else ()
+
+
+def _claims(
     types: tuple[EventType, ...],
     owners: Sequence[str],
     envelope: Envelope,
@@ -479,16 +498,10 @@ def claims_of_events(
     *,
     single: bool,
 ) -> Claimed | Refusal:
-    """`owners` are the aggregate types of the events."""
-    for event_type in types:
-        if event_type.claims or event_type.releases:
-            break
-    else:  # as mostly
-        return (), ()
     claims: list[Claim] = []
     paths: list[str] = []
     for n, (event_type, owner, event) in enumerate(zip(types, owners, envelope.events, strict=True)):
-        base = "data" if single else f"events[{n}].data"
+        base = _base(n, single)
         found = claims_of(event_type, owner, n, event.data, minting.tenant, minting.salt)
         if isinstance(found, TagFault):
             return Refusal("invalid_claim", found.error, f"{base}{found.path}")

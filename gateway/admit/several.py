@@ -17,11 +17,10 @@ from gateway.admit.append import (
     EventContext,
     Fault,
     bad_identifier,
-    claims_of_events,
+    marks_of_events,
     recognized_by,
     schemas_fault,
     sizes_fault,
-    tags_of_events,
     unknown_actor,
     unknown_target,
     uuid_bytes,
@@ -160,13 +159,11 @@ def _judge_read(
     refusal = schemas_fault(types, envelope, minting.schema_work_max, single=False)
     if refusal is not None:
         return Fault(refusal, retry)
-    tags = tags_of_events(types, envelope, minting.salt, single=False)
-    if isinstance(tags, Refusal):
-        return Fault(tags, retry)
     owners = [each.aggregate_type for each in sent.events]
-    claimed = claims_of_events(types, owners, envelope, minting, single=False)
-    if isinstance(claimed, Refusal):
-        return Fault(claimed, retry)
+    marks = marks_of_events(types, owners, envelope, minting, single=False)
+    if isinstance(marks, Refusal):
+        return Fault(marks, retry)
+    tags, claimed = marks
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
     events = _made(types, envelope, references, minting)

@@ -26,10 +26,13 @@ def events_json(events: tuple[Recorded, ...]) -> bytes:
 
 def receipt_json(done: Appended) -> bytes:
     """The answer to an append of one event."""
-    length = done.length
+    length, last = done.first_version, done.last
+    assert last is not None
+    implied = _implied(done) if done.implied else ""
     return (
         f'{{"ok":true,"key":"{done.key}","event_id":"{uuid_text(done.event_ids[0])}",'
-        f'"stream_id":"{length}-0","length":{length},{_implied(done)}"position":"{position_text(done.last)}"}}'
+        f'"stream_id":"{length}-0","length":{length},{implied}'
+        f'"position":"{encode_place(last.p, last.seq, last.mark)}"}}'
     ).encode()
 
 

@@ -32,7 +32,7 @@ STEPS: Final = {
 """Of the request: its bytes, the two queues it waits in, its outcome. All else is of other tasks."""
 
 STEPS_MAX: Final = 25
-CALLED_MAX: Final = 15
+CALLED_MAX: Final = 14
 
 
 @contextmanager

@@ -341,7 +341,8 @@ class Sequencer:
             self._scripts.caller,
             next(self._calls),
         )
-        appends, hints = [each.append for each in batch], [each.hint_in(head.epoch) for each in batch]
+        appends = [each.append for each in batch]
+        hints = [each.hint_in(head.epoch) if each.append.fresh else each.hint for each in batch]
         claims = [
             ClaimingAppend(n, each.looked_up or 0, each.taken is not None, values_of((each.append,)))
             for n, each in enumerate(batch, 1)
