@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway.config import KIB, MIB, SETTINGS, Setting
+from gateway.config import SETTINGS, Setting
+from gateway.setting_rows import KIB, MIB
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "deploy/env.example"

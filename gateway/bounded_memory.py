@@ -13,7 +13,7 @@ from gateway.aggregates.folder import KEPT_BYTES_MAX
 from gateway.aggregates.recent import RECENT_BYTES_MAX
 from gateway.aliases.resolver import KEPT_MAX
 from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
-from gateway.config import KIB, Config
+from gateway.config import Config
 from gateway.follow.recent import BYTES_MAX as RECENT_BYTES
 from gateway.follow.worker import CACHE_BYTES
 from gateway.http.api.reads import FIRST_PAGES_BYTES_MAX
@@ -21,6 +21,7 @@ from gateway.http.openapi import endpoint
 from gateway.inbound import recorder
 from gateway.log.epoch.marks import BYTES_MAX as MARKS_BYTES_MAX
 from gateway.relay.live import KEPT_BYTES, PENDING_BYTES_MAX
+from gateway.setting_rows import KIB
 
 IDLE_BYTES: Final = 90 * 1024 * KIB
 """A gateway that has nothing to do."""

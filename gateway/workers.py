@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gateway.config import PORT_MAX, Config, ConfigError
+from gateway.config import Config, ConfigError
 from gateway.dev.failure import CannotStart
 from gateway.dev.gateway_process import COMMAND, GOODBYE_S
 from gateway.dev.process import Command
 from gateway.dev.service_process import ServiceProcess
+from gateway.setting_rows import PORT_MAX
 from gateway.telemetry import logs
 
 logger = logging.getLogger("sluice")

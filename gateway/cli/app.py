@@ -34,7 +34,8 @@ from gateway.cli import (
 )
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.output import JsonOption, print_json, say
-from gateway.config import WORKERS_MAX, Config, one
+from gateway.config import Config, one
+from gateway.setting_rows import WORKERS_MAX
 
 
 class _Commands(TyperGroup):

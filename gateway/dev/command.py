@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from gateway.config import WORKERS_MAX, Config, ConfigError
+from gateway.config import Config, ConfigError
 from gateway.dev.failure import CannotStart
 from gateway.dev.supervisor import Settings, inherited, run
+from gateway.setting_rows import WORKERS_MAX
 
 
 def dev(

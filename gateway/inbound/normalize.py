@@ -17,7 +17,8 @@ import msgspec
 from gateway.admit.append import EventContext, too_much_work
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append, revised
 from gateway.inbound.deliveries import Delivery
-from gateway.inbound.request import as_text, lookup
+from gateway.inbound.mapping import at, data_of, encode
+from gateway.inbound.request import as_text
 from gateway.names.aliases import Alias, Malformed, alias_in
 from gateway.names.claims import claims_of
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
@@ -31,10 +32,8 @@ from spec.identifiers import GLOBAL, canonicalize
 from spec.model import EventType, Spec
 from spec.tags import TagFault, tags_of
 from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
-from spec.webhooks.sources import Fixed, Path, Row, Shape, Source, Template
+from spec.webhooks.sources import Path, Source
 
-_ENCODE: Final = msgspec.json.Encoder(decimal_format="number").encode
-_ABSENT: Final = object()
 _CONTEXTS_MAX: Final = 1_024
 """Contexts remembered: most sources have one stream."""
 
@@ -134,20 +133,20 @@ def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Fore
     source = plan.source
     target = source.target
     if target.source_id is not None:
-        found = as_text(_at(target.source_id, source, delivery, headers))
+        found = as_text(at(target.source_id, source, delivery, headers))
         if found is None:
             return Quarantine(
                 "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
             )
         scope = None
         if target.scope is not None:
-            scope = as_text(_at(target.scope, source, delivery, headers))
+            scope = as_text(at(target.scope, source, delivery, headers))
             if scope is None:
                 why = "What `to.scope` names is neither a text nor a whole number here."
                 return Quarantine("no_source_id", why)
         return Foreign(source.name, target.aggregate_type, found, scope)
     assert isinstance(target.key, Path)
-    key = as_text(_at(target.key, source, delivery, headers))
+    key = as_text(at(target.key, source, delivery, headers))
     if key is None:
         return Quarantine("invalid_identifier", "`to.id` did not resolve to a string.")
     return _aliased(plan.spec, target.aggregate_type, key) or _canonical(plan.spec, key)
@@ -183,9 +182,9 @@ def _is_taken(source: Source, delivery: Delivery, headers: dict[str, str]) -> bo
         return True
     roots: dict[str, Node] = {
         "$body": msgspec.Raw(delivery.raw),
-        "$headers": {name: msgspec.Raw(_ENCODE(value)) for name, value in headers.items()},
-        "$delivery_id": msgspec.Raw(_ENCODE(delivery.id)),
-        "$source": msgspec.Raw(_ENCODE(source.name)),
+        "$headers": {name: msgspec.Raw(encode(value)) for name, value in headers.items()},
+        "$delivery_id": msgspec.Raw(encode(delivery.id)),
+        "$source": msgspec.Raw(encode(source.name)),
     }
     try:
         return Where(View(_NO_EVENT, None, roots)).true(target.when)
@@ -202,8 +201,8 @@ def _event_name(source: Source, delivery: Delivery, headers: dict[str, str]) -> 
     target = source.target
     if target.types is None:
         assert isinstance(target.event, Path)
-        return _at(target.event, source, delivery, headers)
-    parts = [_at(each, source, delivery, headers) for each in target.type_at]
+        return at(target.event, source, delivery, headers)
+    parts = [at(each, source, delivery, headers) for each in target.type_at]
     texts = [each for each in parts if isinstance(each, str)]
     return target.types.get(".".join(texts)) if len(texts) == len(parts) else None
 
@@ -226,7 +225,7 @@ def compose(
         return event_type
     if plan.actor is not None:
         return plan.actor
-    raw, value = _data(source, delivery, headers)
+    raw, value = data_of(source, delivery, headers)
     if not event_type.is_light(raw) and event_type.compiled.work(raw) > minting.schema_work_max:
         return Quarantine("schema_violation", f"data: {too_much_work(event_type, minting.schema_work_max)}")
     violation = event_type.violation(value)
@@ -250,7 +249,7 @@ def compose(
         None,
         minting.spec_rev,
         minting.now_ms,
-        _ENCODE(_Extra(_said(source, delivery, event_type, key, record))),
+        encode(_Extra(_said(source, delivery, event_type, key, record))),
         raw,
     )
     stream = Stream(minting.tenant, source.target.aggregate_type, key)
@@ -322,14 +321,14 @@ def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str
 
 def begins_with(record: Foreign) -> bytes:
     """How the `extra` of each event begins that was made of a delivery of this source id."""
-    scope = b"" if record.scope is None else b'"scope":%b,' % _ENCODE(record.scope)
-    names = (_ENCODE(record.source), _ENCODE(record.source_id), scope)
+    scope = b"" if record.scope is None else b'"scope":%b,' % encode(record.scope)
+    names = (encode(record.source), encode(record.source_id), scope)
     return b'{"webhook":{"source":%b,"source_id":%b,%b"' % names
 
 
 def former_begins_with(source: str) -> bytes:
     """The same as written by releases that named no source id: whichever it was."""
-    return b'{"webhook":{"source":%b,"delivery_id":' % _ENCODE(source)
+    return b'{"webhook":{"source":%b,"delivery_id":' % encode(source)
 
 
 def _identity_of(extra: bytes) -> Identity | None:
@@ -353,50 +352,3 @@ def _declared(spec: Spec, source: Source, name: object) -> EventType | Quarantin
         why = f"The spec declares no event {what} for {source.target.aggregate_type!r}{near}."
         return Quarantine("unknown_event_type", why)
     return found
-
-
-# ---- the event's data ----
-
-
-def _data(source: Source, delivery: Delivery, headers: dict[str, str]) -> tuple[bytes, object]:
-    """Its bytes and its value. Without a mapping, the body stays byte for byte."""
-    if source.data is None:
-        raw = b'{"body":%b,"headers":%b,"delivery_id":%b}' % (
-            delivery.raw,
-            _ENCODE(headers),
-            _ENCODE(delivery.id),
-        )
-        return raw, {"body": delivery.value, "headers": headers, "delivery_id": delivery.id}
-    value = _made(source.data, source, delivery, headers)
-    value = None if value is _ABSENT else value
-    return _ENCODE(value), value
-
-
-def _made(template: Template, source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
-    match template:
-        case Fixed(value):
-            return value
-        case Path():
-            found = _at(template, source, delivery, headers)
-            return _ABSENT if found is None and template.optional else found
-        case Shape(fields):
-            made = [(name, _made(each, source, delivery, headers)) for name, each in fields]
-            return {name: value for name, value in made if value is not _ABSENT}
-        case Row(items):
-            return _present([_made(each, source, delivery, headers) for each in items])
-
-
-def _present(values: Sequence[object]) -> list[object]:
-    return [value for value in values if value is not _ABSENT]
-
-
-def _at(path: Path, source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
-    match path.root:
-        case "body":
-            return lookup(delivery.value, path.fields)
-        case "headers":
-            return lookup(headers, path.fields)
-        case "source":
-            return source.name
-        case "delivery_id":
-            return delivery.id

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gateway.telemetry.log_events import LOG_EVENTS
-from gateway.telemetry.metrics import METRICS
+from gateway.telemetry.metric_rows import METRICS
 
 _PLACE = re.compile(r"(<!-- (?P<name>[a-z ]+): made by .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -1,5 +1,5 @@
 """What is counted as plain integers on the hot path, told to Prometheus when scraped. Of webhooks, each
-delivery counts three times. Owns the tallies; their names and labels stand in metrics.METRICS.
+delivery counts three times. Owns the tallies; their names and labels stand in metric_rows.METRICS.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from gateway.telemetry.metrics import MetricRow
+from gateway.telemetry.metric_rows import MetricRow
 
 
 class WebhookCounts:

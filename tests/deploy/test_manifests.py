@@ -17,7 +17,7 @@ import yaml
 from gateway import __version__
 from gateway.config import SETTINGS, Config
 from gateway.telemetry.log_events import LOG_EVENTS
-from gateway.telemetry.metrics import METRICS
+from gateway.telemetry.metric_rows import METRICS
 from tests.deploy.shipped import DEPLOY, ROOT
 from tests.deploy.test_operations import AFTER_TERM_S, anchors
 

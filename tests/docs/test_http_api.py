@@ -6,8 +6,9 @@ import re
 
 import asyncpg
 
-from gateway.config import KIB, MIB, SETTINGS, Setting
+from gateway.config import SETTINGS, Setting
 from gateway.errors import REFUSALS
+from gateway.setting_rows import KIB, MIB
 from tests.docs.conftest import ROOT, Reader
 from tests.docs.pages import examples
 

@@ -19,10 +19,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway import serve
-from gateway.config import KIB, Config
+from gateway.config import Config
 from gateway.http.bounds import Bounded, Limited, Received
 from gateway.http.request import Refused
 from gateway.names import tokens
+from gateway.setting_rows import KIB
 from gateway.telemetry.metrics import Metrics
 from tests.http import raw
 from tests.http.webhooks import declared

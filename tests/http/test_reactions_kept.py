@@ -11,8 +11,9 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway.config import KIB, Config
+from gateway.config import Config
 from gateway.reactions import retention
+from gateway.setting_rows import KIB
 from tests.support.accounts import open_account
 from tests.support.calls import append, new_client, new_id, refused
 from tests.support.serving import serving

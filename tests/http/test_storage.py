@@ -11,10 +11,11 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway.config import KIB, Config
+from gateway.config import Config
 from gateway.log.postgres import Postgres
 from gateway.log.storage import ROW_BYTES, Storage
 from gateway.postgres.errors import PostgresTrouble
+from gateway.setting_rows import KIB
 from tests.http.webhooks import SOURCES, open_hooks
 from tests.support.accounts import Account, open_account
 from tests.support.calls import append, envelope, new_client, new_id, refused, until

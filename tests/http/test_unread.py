@@ -14,10 +14,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.app import gateway
-from gateway.config import MIB, Config
+from gateway.config import Config
 from gateway.http.bounds import Limited
 from gateway.http.request import Message
 from gateway.http.unread import LARGE_BYTES, Unread
+from gateway.setting_rows import MIB
 from gateway.telemetry.metrics import Metrics
 from tests.http.raw import Connection, connected
 from tests.http.test_bulk import resident_kb

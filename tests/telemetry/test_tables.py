@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 import gateway
 from gateway.config import SETTINGS
 from gateway.telemetry.log_events import COMMON_FIELDS, LIBRARY, LOG_EVENTS
-from gateway.telemetry.metrics import METRICS, Metrics, Reading
+from gateway.telemetry.metric_rows import METRICS
+from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.reference import updated
 
 SOURCES = Path(gateway.__file__).parent

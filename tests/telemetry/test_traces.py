@@ -22,10 +22,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gateway.config import MIB, Config
+from gateway.config import Config
 from gateway.http.routes import route_named
 from gateway.http.tracing import TracingMiddleware
 from gateway.pools import CannotStart
+from gateway.setting_rows import MIB
 from gateway.telemetry import tracing
 from gateway.telemetry.tracing import OtelTracing
 from tests.http import raw

@@ -21,7 +21,6 @@ from gateway.follow.query import (
     LIMIT_MAX,
     SORTS_MAX,
     AllOf,
-    AnyOf,
     Cursor,
     IsOneOf,
     NoneOf,
@@ -31,21 +30,22 @@ from gateway.follow.query import (
     Within,
     decode_cursor,
 )
+from gateway.http.api.list_tests import (
+    IN_MAX,
+    TEXT_BYTES_MAX,
+    invalid,
+    ordered,
+    read_where,
+    require_listed,
+    short,
+)
 from gateway.http.request import Refused
 from gateway.relay.position import Position, decode
-from spec import handlers
-from spec.errors import Report, nearest
-from spec.handlers import Compare, Comparison, Exists, Path, Predicate, Root
-from spec.predicates import read_predicate
-from spec.templates import Scope
+from spec.errors import nearest
 
 WAIT_DEFAULT_S: Final = 2
 WAIT_MAX_S: Final = 30
 FILTERS_MAX: Final = 32
-IN_MAX: Final = 100
-"""Values of an `in`: a URL holds no more, and each is a look into an index."""
-TEXT_BYTES_MAX: Final = 1000
-"""Of a text that is compared: rows are in order by so many bytes (gateway/follow/sort_values.py)."""
 
 _FILTER = re.compile(r"filter\[([^\[\]]+)\](?:\[([a-z]+)\])?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -71,7 +71,7 @@ def read_parameters(raw: bytes, by: Sequence[str]) -> Asked:
     found = _pairs(raw)
     tests = [_filter(name, value, by) for name, value in found.items() if name.startswith("filter")]
     if len(tests) > FILTERS_MAX:
-        raise _invalid("filter", f"A query has at most {FILTERS_MAX} filters.")
+        raise invalid("filter", f"A query has at most {FILTERS_MAX} filters.")
     plain: dict[str, object] = {name: value for name, value in found.items() if name in _PLAIN}
     for name in ("limit", "wait"):
         if name in plain:
@@ -92,10 +92,10 @@ def _pairs(raw: bytes) -> dict[str, str]:
         if name is None or (name not in _PLAIN and not name.startswith("filter")):
             continue
         if name in found:
-            raise _invalid(name[:100], f"The query parameter `{name[:100]}` is given twice; send it once.")
+            raise invalid(name[:100], f"The query parameter `{name[:100]}` is given twice; send it once.")
         value = _decoded(raw_value)
         if value is None:
-            raise _invalid(name[:100], f"`{name[:100]}` must be percent-encoded UTF-8 without U+0000.")
+            raise invalid(name[:100], f"`{name[:100]}` must be percent-encoded UTF-8 without U+0000.")
         found[name] = value
     return found
 
@@ -111,11 +111,11 @@ def _decoded(raw: bytes) -> str | None:
 def _filter(name: str, value: str, by: Sequence[str]) -> Test:
     found = _FILTER.fullmatch(name)
     if found is None:
-        raise _invalid(name[:100], "A filter is `filter[field]=value` or `filter[field][operator]=value`.")
+        raise invalid(name[:100], "A filter is `filter[field]=value` or `filter[field][operator]=value`.")
     field, operator = found[1], found[2] or "eq"
     if operator not in _OPERATORS:
         why = f"There is no {operator[:20]!r}{nearest(operator, _OPERATORS)}; known: {', '.join(_OPERATORS)}."
-        raise _invalid(name[:100], why)
+        raise invalid(name[:100], why)
     require_listed(field, by, name[:100])
     match operator:
         case "eq":
@@ -126,25 +126,11 @@ def _filter(name: str, value: str, by: Sequence[str]) -> Test:
             return IsOneOf(field, frozenset(_value(each, name) for each in _items(value, name)))
         case "prefix":
             text = _quoted(value, name) if value.startswith('"') else value
-            return Within(field, *sort_values.texts_from(_short(text, name)))
+            return Within(field, *sort_values.texts_from(short(text, name)))
         case "exists":
             there = NoneOf(IsOneOf(field, frozenset((sort_values.ABSENT,))))
             return there if _boolean(name, value) else NoneOf(there)
     return ordered(field, operator, _value(value, name))
-
-
-def ordered(field: str, operator: str, value: bytes) -> Test:
-    """Greater or less than a number, a text, or a boolean, among values of its kind."""
-    low, high = sort_values.bounds(value)
-    match operator:
-        case "gt":
-            return Within(field, value + b"\0", high)
-        case "gte":
-            return Within(field, value, high)
-        case "lt":
-            return Within(field, low, value)
-    assert operator == "lte"
-    return Within(field, low, value + b"\0")
 
 
 def _value(text: str, name: str) -> bytes:
@@ -153,12 +139,12 @@ def _value(text: str, name: str) -> bytes:
         return _number(text, name)
     if text in ("true", "false"):
         return sort_values.of_boolean(text == "true")
-    return sort_values.of_text(_short(_quoted(text, name) if text.startswith('"') else text, name))
+    return sort_values.of_text(short(_quoted(text, name) if text.startswith('"') else text, name))
 
 
 def _number(text: str, name: str) -> bytes:
     if len(text) > TEXT_BYTES_MAX:
-        raise _invalid(name[:100], f"A number has at most {TEXT_BYTES_MAX} characters.")
+        raise invalid(name[:100], f"A number has at most {TEXT_BYTES_MAX} characters.")
     return sort_values.of_number_text(text)
 
 
@@ -172,16 +158,6 @@ def _quoted(text: str, name: str) -> str:
     return value
 
 
-def _short(text: str, name: str) -> str:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise _invalid(name[:100], "A text must be valid Unicode.") from None
-    if size > TEXT_BYTES_MAX:
-        raise _invalid(name[:100], f"A text that is compared has at most {TEXT_BYTES_MAX} bytes.")
-    return text
-
-
 def _items(value: str, name: str) -> list[str]:
     """Values with commas between them; a comma within quotes is part of its text."""
     items = re.findall(r'("(?:[^"\\]|\\.)*"|[^,]*)(?:,|\Z)', value)
@@ -189,19 +165,19 @@ def _items(value: str, name: str) -> list[str]:
     if items and len(items) > 1 and items[-1] == "" and not value.endswith(","):
         items.pop()
     if len(items) > IN_MAX:
-        raise _invalid(name[:100], f"`in` takes at most {IN_MAX} values.")
+        raise invalid(name[:100], f"`in` takes at most {IN_MAX} values.")
     return items
 
 
 def _whole(name: str, text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise _invalid(name, f"`{name}` must be a whole number, in plain digits.")
+        raise invalid(name, f"`{name}` must be a whole number, in plain digits.")
     return int(text)
 
 
 def _boolean(name: str, text: str) -> bool:
     if text not in ("true", "false"):
-        raise _invalid(name[:100], f"`{name[:100]}` must be true or false.")
+        raise invalid(name[:100], f"`{name[:100]}` must be true or false.")
     return text == "true"
 
 
@@ -211,12 +187,12 @@ def _boolean(name: str, text: str) -> bool:
 def read_body_query(body: object, by: Sequence[str]) -> Asked:
     """Raises Refused."""
     if not isinstance(body, dict):
-        raise _invalid(None, "The body must be an object.")
+        raise invalid(None, "The body must be an object.")
     for name in body:
         if name not in _BODY:
             raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
     given = {name: value for name, value in body.items() if value is not None}
-    test = _where(given.pop("where"), by) if "where" in given else EVERY
+    test = read_where(given.pop("where"), by) if "where" in given else EVERY
     for name in ("sort", "fields"):
         value = given.get(name)
         if isinstance(value, str):
@@ -224,113 +200,16 @@ def read_body_query(body: object, by: Sequence[str]) -> Asked:
         elif value is not None and not (
             isinstance(value, list) and all(isinstance(each, str) for each in value)
         ):
-            raise _invalid(name, f"`{name}` is a list of names.")
+            raise invalid(name, f"`{name}` is a list of names.")
     for name, kind, what in (("limit", int, "a whole number"), ("count", bool, "true or false"),
                              ("cursor", str, "a text"), ("after", str, "a text")):  # fmt: skip
         value = given.get(name)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise _invalid(name, f"`{name}` must be {what}.")
+            raise invalid(name, f"`{name}` must be {what}.")
     wait = given.get("wait")
     if wait is not None and (isinstance(wait, bool) or not isinstance(wait, int | float | Decimal)):
-        raise _invalid("wait", "`wait` must be a number.")
+        raise invalid("wait", "`wait` must be a number.")
     return _asked(test, given, by)
-
-
-def _where(value: object, by: Sequence[str]) -> Test:
-    report = Report()
-    predicate = read_predicate(value, "/where", Scope(True, at=Root.ITEM), report)
-    if len(report):
-        fault = report.faults()[0]
-        path = re.sub(r"/([0-9]+)(?=/|$)", r"[\1]", fault.pointer).strip("/").replace("/", ".")
-        raise _invalid(path, fault.error)
-    return _test(predicate, by)
-
-
-def _test(predicate: Predicate, by: Sequence[str]) -> Test:
-    match predicate:
-        case handlers.All(parts):
-            return AllOf(tuple(_test(each, by) for each in parts))
-        case handlers.Any(parts):
-            return AnyOf(tuple(_test(each, by) for each in parts))
-        case handlers.Not(part):
-            return NoneOf(_test(part, by))
-        case Exists(path):
-            return NoneOf(IsOneOf(_field(path, by), frozenset((sort_values.ABSENT,))))
-        case Compare(operator, left, right):
-            return _comparison(operator, left, right, by)
-    raise _invalid("where", "This test cannot be used on a list.")
-
-
-_MIRRORED: Final[Mapping[Comparison, Comparison]] = {
-    Comparison.GT: Comparison.LT,
-    Comparison.GTE: Comparison.LTE,
-    Comparison.LT: Comparison.GT,
-    Comparison.LTE: Comparison.GTE,
-    Comparison.EQUALS: Comparison.EQUALS,
-    Comparison.NOT_EQUALS: Comparison.NOT_EQUALS,
-}
-
-
-def _comparison(operator: Comparison, left: object, right: object, by: Sequence[str]) -> Test:
-    if not isinstance(left, Path) and isinstance(right, Path) and operator in _MIRRORED:
-        left, right, operator = right, left, _MIRRORED[operator]
-    if not isinstance(left, Path) or isinstance(right, Path):
-        raise _invalid("where", "A test of a list compares a field, `@.name`, with a value.")
-    field = _field(left, by)
-    if operator in (Comparison.IN, Comparison.NOT_IN):
-        if not isinstance(right, handlers.ListTemplate) or len(right.items) > IN_MAX:
-            raise _invalid("where", f"`{operator}` takes a field and a list of at most {IN_MAX} values.")
-        values = frozenset().union(*(_values(each, left) for each in right.items))
-    elif operator in (Comparison.EQUALS, Comparison.NOT_EQUALS):
-        values = _values(right, left)
-    else:
-        return _in_order(operator, field, right)
-    test: Test = IsOneOf(field, values)
-    if operator in (Comparison.EQUALS, Comparison.IN):
-        return test
-    there = NoneOf(IsOneOf(field, frozenset((sort_values.ABSENT,))))
-    return AllOf((there, NoneOf(test))) if left.optional else NoneOf(test)
-
-
-def _in_order(operator: Comparison, field: str, right: object) -> Test:
-    (value,) = _values(right, Path(Root.ITEM, optional=True))
-    if value[:1] not in (sort_values.NUMBER, sort_values.TEXT):
-        return AnyOf(())  # nothing else is in an order
-    return ordered(field, str(operator), value)
-
-
-def _values(template: object, path: Path) -> frozenset[bytes]:
-    """What equals it: null does what is absent too, where the path is not optional."""
-    value = _constant(template)
-    if isinstance(value, str):
-        _short(value, "where")
-    encoded = sort_values.of_value(value)
-    if encoded == sort_values.NULL and not path.optional:
-        return frozenset((encoded, sort_values.ABSENT))
-    return frozenset((encoded,))
-
-
-def _constant(template: object) -> object:
-    match template:
-        case handlers.Constant(value):
-            return value
-        case handlers.ListTemplate(items):
-            return [_constant(each) for each in items]
-        case handlers.ObjectTemplate(fields):
-            return {name: _constant(each) for name, each in fields}
-    raise _invalid("where", "A test of a list compares a field with a value, not with a template.")
-
-
-def _field(path: Path, by: Sequence[str]) -> str:
-    if (
-        path.root is not Root.ITEM
-        or not path.fields
-        or not all(isinstance(step, str) for step in path.fields)
-    ):
-        raise _invalid("where", "A test of a list names fields of rows, as in `@.status`.")
-    field = ".".join(map(str, path.fields))
-    require_listed(field, by, "where")
-    return field
 
 
 # ---- both ----
@@ -339,15 +218,15 @@ def _field(path: Path, by: Sequence[str]) -> str:
 def _asked(test: Test, given: Mapping[str, Any], by: Sequence[str]) -> Asked:
     sort = tuple(_sort(each, by) for each in given.get("sort", ()))
     if len(sort) > SORTS_MAX:
-        raise _invalid("sort", f"`sort` names at most {SORTS_MAX} fields.")
+        raise invalid("sort", f"`sort` names at most {SORTS_MAX} fields.")
     if len({each.field for each in sort}) < len(sort):
-        raise _invalid("sort", "`sort` names a field twice.")
+        raise invalid("sort", "`sort` names a field twice.")
     limit = given.get("limit", LIMIT_DEFAULT)
     if not 1 <= limit <= LIMIT_MAX:
-        raise _invalid("limit", f"`limit` must be from 1 to {LIMIT_MAX}.")
+        raise invalid("limit", f"`limit` must be from 1 to {LIMIT_MAX}.")
     wait_s = given.get("wait", WAIT_DEFAULT_S)
     if not 0 <= wait_s <= WAIT_MAX_S:
-        raise _invalid("wait", f"`wait` must be from 0 to {WAIT_MAX_S} seconds.")
+        raise invalid("wait", f"`wait` must be from 0 to {WAIT_MAX_S} seconds.")
     after = given.get("after")
     return Asked(
         Query(test, sort, limit, _cursor(given.get("cursor"), sort), _keep(given.get("fields")),
@@ -368,7 +247,7 @@ def _cursor(text: str | None, sort: Sequence[Sort]) -> Cursor | None:
         return None
     cursor = decode_cursor(text, sort) if re.fullmatch("[A-Za-z0-9_-]{1,8192}", text) else None
     if cursor is None:
-        raise _invalid(
+        raise invalid(
             "cursor", "This cursor is not of a list in this order; send the `next` of its last page."
         )
     return cursor
@@ -378,7 +257,7 @@ def _keep(fields: Sequence[str] | None) -> tuple[str, ...] | None:
     if fields is None:
         return None
     if len(fields) > 100 or not all(fields):
-        raise _invalid("fields", "`fields` is at most 100 names with commas between them.")
+        raise invalid("fields", "`fields` is at most 100 names with commas between them.")
     return tuple(fields)
 
 
@@ -387,15 +266,3 @@ def position_of(text: str, path: str) -> Position:
     if position is None:
         raise Refused(Refusal("invalid_position", f"{text[:64]!r} is not a position of the feed.", path))
     return position
-
-
-def require_listed(field: str, by: Sequence[str], path: str) -> None:
-    """Raises Refused (422) for a field that no list has an order of."""
-    if field not in by:
-        known = f"there are {', '.join(by)}" if by else "`by` names none"
-        why = f"{field[:64]!r} is not listed{nearest(field, by)}; {known}."
-        raise Refused(Refusal("not_listed", why, path, listed=tuple(by)))
-
-
-def _invalid(path: str | None, why: str) -> Refused:
-    return Refused(Refusal("invalid_field", why, path))
