@@ -159,7 +159,7 @@ def _object(value: object, pointer: str, what: str, report: Report) -> dict[str,
 
 def _check_editors(value: dict[str, object], pointer: str, report: Report) -> None:
     if not isinstance(value.get(_EDITORS, ""), str):
-        report.add("wrong_type", below(pointer, _EDITORS), f"`{_EDITORS}` is where schema.json is: a text.")
+        report.add("wrong_type", below(pointer, _EDITORS), f"`{_EDITORS}` is where schema.json is: a string.")
 
 
 def _check_keys(value: dict[str, object], pointer: str, known: frozenset[str], report: Report) -> None:

@@ -136,7 +136,7 @@ def _copied_object(
     copy: dict[str, object] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            report.add("invalid_json", pointer, "A key of this object is not a text.")
+            report.add("invalid_json", pointer, "A key of this object is not a string.")
             continue
         if _NOT_TEXT.search(key):
             report.add("invalid_json", pointer, f"The key {shown(key)} holds U+0000 or a lone surrogate.")

@@ -2,7 +2,7 @@
 
 A handler is a tuple of operations, applied in order to a state that starts as `{}`. This module is the
 language's contract; spec/operations.py reads it from JSON, `gateway.state` folds events by it. The fold is
-total: an operation that does not fit what is there (append to a number, merge of a text, increment of null)
+total: an operation that does not fit what is there (append to a number, merge of a string, increment of null)
 changes nothing, and so does one whose value is an absent optional path.
 
 Targets are field names from the state down; () is the whole state. Objects that are missing on the way are
@@ -232,7 +232,7 @@ class Upsert:
 
 @dataclass(frozen=True, slots=True)
 class SetAt:
-    """As Set, of the field that `key` names in the object at `target`. A key is a text of up to
+    """As Set, of the field that `key` names in the object at `target`. A key is a string of up to
     KEY_BYTES_MAX bytes, or a number, which is then the text that JSON writes; dots in it mean nothing."""
 
     target: tuple[str, ...]

@@ -54,7 +54,7 @@ def read_by(parent: dict[str, object], pointer: str, report: Report) -> tuple[st
 
 def _add(read: list[str], field: object, pointer: str, report: Report) -> None:
     if not isinstance(field, str):
-        report.add("wrong_type", pointer, "A field is a text, as in `customer.city`.")
+        report.add("wrong_type", pointer, "A field is a string, as in `customer.city`.")
     elif field in read:
         report.add("duplicate_name", pointer, f"{shown(field)} is named above already; remove one.")
     elif read_target(field, pointer, report) == ():

@@ -221,7 +221,7 @@ def _read_key(
         case (("upsert" | "append_unique"), str(key)) if _is_field_name(key):
             return key, nothing[1]
         case (("upsert" | "append_unique"), _) if "key" in arguments:
-            why = f'`key` names a field of the items, as in "sku": a text of 1 to {KEY_BYTES_MAX} bytes.'
+            why = f'`key` names a field of the items, as in "sku": a string of 1 to {KEY_BYTES_MAX} bytes.'
             report.add("invalid_value", place, why)
     return nothing
 

@@ -66,7 +66,7 @@ def _read_rule(value: object, pointer: str, scope: Scope, report: Report) -> Rul
 def _read_sentence(value: object, pointer: str, scope: Scope, report: Report) -> tuple[str | Path, ...]:
     """`{{` and `}}` are the braces themselves."""
     if not isinstance(value, str):
-        report.add("wrong_type", pointer, "`error` is a sentence: a text, with paths in braces.")
+        report.add("wrong_type", pointer, "`error` is a sentence: a string, with paths in braces.")
         return ()
     if not value.strip() or len(value) > ERROR_CHARS_MAX:
         report.add("invalid_value", pointer, f"`error` is a sentence of 1 to {ERROR_CHARS_MAX} characters.")

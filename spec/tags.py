@@ -23,7 +23,7 @@ TAGS_MAX: Final = 16
 """Tags of one event, beside its own: each is a row of an index in the commit."""
 
 TAG_BYTES_MAX: Final = 128
-"""A tag is an identifier, which a query repeats; a text is no tag."""
+"""A tag is an identifier, which a query repeats; a string is no tag."""
 
 DECLARED_MAX: Final = 64
 """Declarations of one event type."""
@@ -92,7 +92,7 @@ def _read_tag(value: object, pointer: str, schema: Schema, report: Report) -> Ta
             return None
         value, pointer = value["hash"], f"{pointer}/hash"
     if not isinstance(value, str):
-        report.add("wrong_type", pointer, f"A tag is a text; {_TAGS_ARE}.")
+        report.add("wrong_type", pointer, f"A tag is a string; {_TAGS_ARE}.")
         return None
     found = _TAG.fullmatch(value)
     if found is None:
@@ -129,7 +129,8 @@ def tags_of(rules: Sequence[TagRule], data: object, salt: bytes) -> tuple[str, .
         for path, value in values_at(data, rule.steps):
             text = text_of(value)
             if text is None:
-                return TagFault(path, f"A value of the tag `{rule.prefix}` is a text, a number or a boolean.")
+                why = f"A value of the tag `{rule.prefix}` must be a string, a number or a boolean."
+                return TagFault(path, why)
             if text == "":
                 continue
             if not rule.hashed and len(text.encode()) > TAG_BYTES_MAX:

@@ -2,7 +2,7 @@
 
 A string that starts with `$` or `@` is a path, anything else stands for itself. Objects and lists are
 templates of their members, except these objects of one key: `{"$": path}`, `{"$merge": [object, …]}`, and
-`{"$literal": …}` for a value that is no template, such as a text that starts with `$`.
+`{"$literal": …}` for a value that is no template, such as a string that starts with `$`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
     if found is None:
         what = shown(value) if isinstance(value, str) else "This"
         report.add(
-            "invalid_path", pointer, f'{what} is not a path: {_PATHS_ARE}. A text is `{{"$literal": …}}`.'
+            "invalid_path", pointer, f'{what} is not a path: {_PATHS_ARE}. A string is `{{"$literal": …}}`.'
         )
         return Path(Root.DATA)
     first = _ALSO.get(found[1], found[1])
@@ -145,7 +145,7 @@ def _unbound(root: str, scope: Scope) -> str | None:
     if root in _ROOTS or root in ("@", "^") or root in scope.names:
         return None
     bound = f"bound here: {', '.join(sorted(scope.names))}" if scope.names else "nothing is bound here"
-    return f'`let` binds no {shown(root)}; {bound}. A text is `{{"$literal": …}}`.'
+    return f'`let` binds no {shown(root)}; {bound}. A string is `{{"$literal": …}}`.'
 
 
 def _nowhere(path: Path, scope: Scope) -> str | None:
@@ -233,14 +233,14 @@ def read_number(value: object, pointer: str, scope: Scope, report: Report) -> Te
 
 
 def read_key(value: object, pointer: str, scope: Scope, report: Report) -> Template:
-    """As `read_template`, where nothing but the name of a field makes sense: a text or a number."""
+    """As `read_template`, where nothing but the name of a field makes sense: a string or a number."""
     faults_before = len(report)
     template = read_template(value, pointer, scope, report)
     never = not isinstance(template, Path | Constant) or _is_list(template)
     if isinstance(template, Constant):
         never = template.value is None or isinstance(template.value, bool)
     if never and len(report) == faults_before:
-        report.add("invalid_template", pointer, "A key is a text or a number, or a path to one.")
+        report.add("invalid_template", pointer, "A key is a string or a number, or a path to one.")
     elif isinstance(template, Constant) and len(str(template.value).encode()) > KEY_BYTES_MAX:
         report.add("invalid_value", pointer, f"A key has at most {KEY_BYTES_MAX} bytes.")
     return template

@@ -102,7 +102,7 @@ def values_in(text: bytes) -> int:
 
 
 def is_light(text: bytes, weight: int) -> bool:
-    """Whether reading a text, checking its values by subschemas of this weight and finding the words for a
+    """Whether reading a string, checking its values by subschemas of this weight and finding the words for a
     violation takes under 10 ms. Of a short text that is known by its length only."""
     if len(text) * weight <= AT_ONCE_WORK_MAX:
         return True

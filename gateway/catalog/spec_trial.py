@@ -301,7 +301,7 @@ def _conclude(stream: Stream, sides: list[_Side], trial: Trial, value_chars_max:
 
 
 def _cut(each: Difference, chars_max: int) -> Difference:
-    """A value that is longer as JSON is the beginning of that, a text."""
+    """A value that is longer as JSON is the beginning of that, a string."""
 
     def short(value: object) -> object:
         text = _encode(value).decode()

@@ -81,7 +81,7 @@ def hash_(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the content hash of a text or a JSON value; with a context, its hash and that of both too."""
+    """Print the content hash of a string or a JSON value; with a context, its hash and that of both too."""
     if (text is None) == (value is None):
         raise typer.BadParameter("give one of TEXT and --value.", param_hint="TEXT")
     if text is not None:

@@ -184,7 +184,7 @@ class ProjectionOutput:
         if self._projection.key_kind == "text":
             text = value if isinstance(value, str) else _as_text(node, value)
             if text is None or "\0" in text or not 0 < len(text.encode()) <= KEY_BYTES_MAX:
-                raise Unfit(f"Its key is {kind(node)}, not a text of 1 to {KEY_BYTES_MAX} bytes.")
+                raise Unfit(f"Its key is {kind(node)}, not a string of 1 to {KEY_BYTES_MAX} bytes.")
             return text
         key = canonicalize(value, self._singletons) if isinstance(value, str) else None
         if key is None:

@@ -136,13 +136,13 @@ def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Fore
         found = as_text(at(target.source_id, source, delivery, headers))
         if found is None:
             return Quarantine(
-                "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
+                "no_source_id", "What `to.source_id` names is neither a string nor a whole number here."
             )
         scope = None
         if target.scope is not None:
             scope = as_text(at(target.scope, source, delivery, headers))
             if scope is None:
-                why = "What `to.scope` names is neither a text nor a whole number here."
+                why = "What `to.scope` names is neither a string nor a whole number here."
                 return Quarantine("no_source_id", why)
         return Foreign(source.name, target.aggregate_type, found, scope)
     assert isinstance(target.key, Path)

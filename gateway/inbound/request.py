@@ -174,7 +174,7 @@ def lookup(value: object, fields: tuple[str, ...]) -> object:
 
 
 def as_text(value: object) -> str | None:
-    """A text or whole number as an id; None for anything else."""
+    """A string or whole number as an id; None for anything else."""
     if isinstance(value, str) and value:
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None

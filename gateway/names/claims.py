@@ -38,7 +38,8 @@ def claims_of(
         path, value = found
         text = text_of(value)
         if text is None:
-            return TagFault(path, f"A value of the claim `{rule.name}` is a text, a number or a boolean.")
+            why = f"A value of the claim `{rule.name}` must be a string, a number or a boolean."
+            return TagFault(path, why)
         scope = _scope(rule, data, salt)
         if isinstance(scope, TagFault):
             return scope
@@ -57,7 +58,8 @@ def _scope(rule: ClaimRule, data: object, salt: bytes) -> bytes | TagFault:
     path, value = found
     text = text_of(value)
     if text is None:
-        return TagFault(path, f"The scope of the claim `{rule.name}` is a text, a number or a boolean.")
+        why = f"The scope of the claim `{rule.name}` must be a string, a number or a boolean."
+        return TagFault(path, why)
     return sha256(_SCOPE_DOMAIN + _encode((salt, text))).digest()[:_SCOPE_BYTES]
 
 

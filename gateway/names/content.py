@@ -99,7 +99,7 @@ def read_once(text: bytes) -> tuple[object, bytes] | None:
 
 
 def content_of_read(text: bytes, spelled: bytes) -> str:
-    """As `content_of_json`, strictly, of a text whose spelling `read_once` told."""
+    """As `content_of_json`, strictly, of a string whose spelling `read_once` told."""
     canonical = _canonical(text, spelled)
     return content_of_json(text, strict=True) if canonical is None else sha256(canonical).hexdigest()
 
@@ -212,7 +212,7 @@ def _quickly(text: bytes, strict: bool) -> bytes | None:
 
 
 def _canonical(text: bytes, spelled: bytes) -> bytes | None:
-    """What msgspec has spelled of a text, if that is the RFC's form."""
+    """What msgspec has spelled of a string, if that is the RFC's form."""
     if _LONG_NUMBER in text.translate(_DIGITS_AS_ZERO) and _LONG_INTEGER.search(text):
         return None
     return spelled if spelled.isascii() or not _FOUR_BYTES.search(spelled) else None

@@ -106,14 +106,14 @@ def emit_at(emit: Emit, view: View, path: str) -> Emitted | Unfit:
 
 
 def text_at(template: Template, view: View, path: str) -> str:
-    """Raises _Fault where it gives no text."""
+    """Raises _Fault where it gives no string."""
     try:
         found: Node | None = value_of(template, view)
     except Misfit as misfit:
         raise _Fault(path, str(misfit)) from misfit
     value = None if found is None else plain(found)
     if not isinstance(value, str):
-        raise _Fault(path, "This gives no text, so it is not an identifier.")
+        raise _Fault(path, "This gives no string, so it is not an identifier.")
     return value
 
 

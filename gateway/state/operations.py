@@ -221,10 +221,10 @@ def _key(template: Template, view: View) -> str | None:
     text = raw(value)
     if kind(text) == "a number":
         name = bytes(text).decode()
-    elif kind(text) == "a text":
+    elif kind(text) == "a string":
         name = str(plain(text)) if length(text) <= 6 * KEY_BYTES_MAX + 2 else ""
     else:
-        raise Misfit(f"The key is {kind(text)}, not a text.")
+        raise Misfit(f"The key is {kind(text)}, not a string.")
     if length(text) > 6 * KEY_BYTES_MAX + 2 or len(name.encode()) > KEY_BYTES_MAX:
         raise Misfit(f"The key is longer than {KEY_BYTES_MAX} bytes.")
     return name

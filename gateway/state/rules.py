@@ -122,5 +122,5 @@ def _shown(path: Path, view: View) -> str:
     found = found_at(path, view)
     if found is None:
         return "" if path.optional else "null"
-    text = str(plain(found)) if kind(found) == "a text" else bytes(found).decode()
+    text = str(plain(found)) if kind(found) == "a string" else bytes(found).decode()
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"

@@ -42,7 +42,7 @@ decode_raw = msgspec.json.Decoder(Raw).decode
 
 _KINDS = {
     ord(first): name for first, name in {
-        "{": "an object", "[": "a list", '"': "a text", "t": "a boolean", "f": "a boolean", "n": "null"
+        "{": "an object", "[": "a list", '"': "a string", "t": "a boolean", "f": "a boolean", "n": "null"
     }.items()
 }  # fmt: skip
 _NUMBER = "a number"
@@ -201,7 +201,7 @@ def plain(node: Node) -> object:
 def spelled(value: object) -> str:
     """One spelling for equal JSON (1, 1.0 and 1e0; objects in any order), another for any other.
 
-    A text, since clients can choose numbers of one hash, and a set of those takes quadratic time.
+    A string, since clients can choose numbers of one hash, and a set of those takes quadratic time.
     """
     match value:
         case int() | Decimal() if not isinstance(value, bool):

@@ -274,7 +274,7 @@ class _Check(Declared):
         kind, key = party.get("type"), party.get("id")
         place = ("actor",) if "actor" in self._declared else ()
         if "type" in party and not isinstance(kind, str):
-            self.fault("wrong_type", "The actor's `type` must be a text.", "actor", "type")
+            self.fault("wrong_type", "The actor's `type` must be a string.", "actor", "type")
         elif kind not in self._spec.agent_types:
             self.fault("undeclared", f"`agent_types` has no {named(kind)}; add it there.", *place)
         canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None

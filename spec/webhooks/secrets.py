@@ -100,7 +100,7 @@ def resolve(value: object, pointer: str, environ: Mapping[str, str], report: Rep
     """The text of a secret; None, with a fault in `report`, where there is none."""
     if not isinstance(value, str):
         report.add(
-            "wrong_type", pointer, "A secret is a text: `env:NAME`, `file:NAME`, or the secret itself."
+            "wrong_type", pointer, "A secret is a string: `env:NAME`, `file:NAME`, or the secret itself."
         )
         return None
     if value.startswith(ENV):

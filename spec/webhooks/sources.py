@@ -123,7 +123,7 @@ Template = Path | Shape | Row | Fixed
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a source's events go. Exactly one of `key` and `source_id` is set; a text is canonical and
+    """Where a source's events go. Exactly one of `key` and `source_id` is set; a string is canonical and
     declared, a path is looked up in each delivery. `must_exist`: no delivery makes a new aggregate; a
     singleton always exists. A delivery for which `when` is not true, or whose provider's name, at `type_at`,
     `types` lacks, is ignored; with `types` there is no `event`. `scope` is that of source ids; None: the

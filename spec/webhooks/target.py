@@ -101,7 +101,7 @@ class _Target(Declared):
         name = to.get("type")
         found = self._spec.aggregate_types.get(name) if isinstance(name, str) else None
         if "type" in to and not isinstance(name, str):
-            self.fault("wrong_type", "`type` must be a text.", "to", "type")
+            self.fault("wrong_type", "`type` must be a string.", "to", "type")
         elif found is None and "type" in to:
             why = f"`aggregate_types` has no {named(name)}. {proposal(str(name), self._spec.aggregate_types)}"
             self.fault("undeclared", why, "to", "type")
@@ -131,7 +131,7 @@ class _Target(Declared):
         if is_path(event):
             return read_path(event, below(self._pointer, "to", "event"), self._report)
         if "event" in to and not isinstance(event, str):
-            self.fault("wrong_type", "`event` must be a text.", "to", "event")
+            self.fault("wrong_type", "`event` must be a string.", "to", "event")
         elif declared is not None and "event" in to and event not in declared.events:
             why = f"`{declared.name}` has no event {named(event)}. {proposal(str(event), declared.events)}"
             self.fault("undeclared", why, "to", "event")

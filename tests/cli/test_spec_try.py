@@ -117,7 +117,7 @@ async def test_what_would_be_refused_and_what_would_be_another_state(main: Sluic
     misfits = [(each["version"], each["operation"], each["error"]) for each in told["misfits"]["first"]]
     assert misfits == [
         (2, 0, "The value has no `n`, by which items are matched."),
-        (1, 1, "upcast of revision 1: `total` is a text, not a number."),
+        (1, 1, "upcast of revision 1: `total` is a string, not a number."),
     ]
     text = await tried(main, changed(was_placed=REVISED, had_line=UPSERTS))
     assert text.code == 1

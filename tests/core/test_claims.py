@@ -94,12 +94,12 @@ def test_releases_come_before_claims_and_have_no_value() -> None:
 @pytest.mark.parametrize(
     ("data", "path", "error"),
     [
-        ({"email": {}}, ".email", "A value of the claim `email` is a text, a number or a boolean."),
-        ({"handle": []}, ".handle", "A value of the claim `handle` is a text, a number or a boolean."),
+        ({"email": {}}, ".email", "A value of the claim `email` must be a string, a number or a boolean."),
+        ({"handle": []}, ".handle", "A value of the claim `handle` must be a string, a number or a boolean."),
         (
             {"handle": "ada", "place": {"team": [1]}},
             ".place.team",
-            "The scope of the claim `handle` is a text, a number or a boolean.",
+            "The scope of the claim `handle` must be a string, a number or a boolean.",
         ),
     ],
 )

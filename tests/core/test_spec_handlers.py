@@ -172,9 +172,9 @@ def test_a_misspelt_operation_comes_with_the_nearest_one() -> None:
     ]
 
 
-def test_a_text_that_starts_like_a_path_is_told_how_to_be_a_text() -> None:
+def test_a_string_that_starts_like_a_path_is_told_how_to_be_a_string() -> None:
     [error] = refused({"set": {"target": "t", "value": "@alice"}})
-    assert error.endswith('A text is `{"$literal": …}`.')
+    assert error.endswith('A string is `{"$literal": …}`.')
 
 
 @pytest.mark.parametrize(

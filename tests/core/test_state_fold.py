@@ -126,8 +126,8 @@ def test_an_operation_that_does_not_fit_is_reported_and_the_others_apply() -> No
     result = folded(b"{}", by=handler)
     assert result.data_json == b'{"a":"text","b":2}'
     assert result.errors == (
-        HandlerError(1, "was_placed", 1, "`a` is a text, not a number."),
-        HandlerError(1, "was_placed", 2, "`a` is a text, not a list."),
+        HandlerError(1, "was_placed", 1, "`a` is a string, not a number."),
+        HandlerError(1, "was_placed", 2, "`a` is a string, not a list."),
     )
     assert result.errors_total == 2
 

@@ -82,7 +82,7 @@ def test_what_gives_no_value_that_fits_is_named() -> None:
     each["map"]["in"] = "$.data.none?"
     assert found(each) == Unfit("implications[0]", "`in` gives nothing, not a list.")
     unfit = found({"emit": {**EMIT, "id": "$.data.n"}})
-    assert unfit == Unfit("implications[0].id", "This gives no text, so it is not an identifier.")
+    assert unfit == Unfit("implications[0].id", "This gives no string, so it is not an identifier.")
     absent = found({"emit": {**EMIT, "id": "$.data.none"}})
     assert isinstance(absent, Unfit)
     assert absent.path == "implications[0].id"
@@ -106,5 +106,6 @@ def test_an_identifier_that_a_timer_watches_is_text_or_said_not_to_be() -> None:
     assert text_of(emit.id, view, "here") == "A-1"
     (other,) = [each.emit for each in declared({"emit": {**EMIT, "id": "$.data.one"}})]
     assert other.id is not None
-    assert text_of(other.id, view, "here") == Unfit("here", "This gives no text, so it is not an identifier.")
+    why = "This gives no string, so it is not an identifier."
+    assert text_of(other.id, view, "here") == Unfit("here", why)
     assert isinstance(emit_at(other, view, "here"), Unfit)

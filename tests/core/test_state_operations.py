@@ -84,7 +84,7 @@ def test_an_absent_optional_value_leaves_the_operation_out_without_an_error(oper
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("text", "a text"),
+        ("text", "a string"),
         ("list", "a list"),
         ("number", "a number"),
         ("null", "null"),
@@ -112,7 +112,7 @@ def test_objects_missing_on_the_way_are_made() -> None:
 
 
 def test_an_operation_that_does_not_fit_makes_no_objects_on_the_way() -> None:
-    assert misfit(Increment(("a", "b"), Constant("x"))) == "The value to add is a text, not a number."
+    assert misfit(Increment(("a", "b"), Constant("x"))) == "The value to add is a string, not a number."
     assert misfit(Merge(("a", "b"), Constant(None))) == "The value is null, not an object."
 
 
@@ -164,7 +164,7 @@ def test_merge_puts_each_field_one_level_deep() -> None:
 def test_merge_does_not_fit_what_is_no_object() -> None:
     assert misfit(Merge(("list",), DATA)) == "`list` is a list, not an object to merge into."
     assert misfit(Merge(("null",), DATA)) == "`null` is null, not an object to merge into."
-    assert misfit(Merge((), DATA), b'"text"') == "The value is a text, not an object."
+    assert misfit(Merge((), DATA), b'"text"') == "The value is a string, not an object."
     assert misfit(Merge(("object",), Path(Root.DATA, ("none",)))) == "The value is null, not an object."
 
 
@@ -322,7 +322,7 @@ def test_increment_fits_nothing_but_numbers(make: type[Increment]) -> None:
     assert misfit(make(("object",), ONE)) == "`object` is an object, not a number."
     assert misfit(make((), ONE)) == "The whole state is an object, not a number; name a field of it."
     assert misfit(make(("number",), Constant(True))) == "The value to add is a boolean, not a number."
-    assert misfit(make(("number",), DATA), b'"1"') == "The value to add is a text, not a number."
+    assert misfit(make(("number",), DATA), b'"1"') == "The value to add is a string, not a number."
     assert misfit(make(("number",), Path(Root.DATA, ("none",)))) == "The value to add is null, not a number."
     assert misfit(make(("number",), ListTemplate(()))) == "The value to add is a list, not a number."
 

@@ -272,8 +272,8 @@ def test_remove_where_keeps_the_other_items_as_they_were_sent() -> None:
 def test_remove_where_fits_only_lists() -> None:
     where = Exists(ITEM)
     for target, error in (
-        (("text",), "`text` is a text, not a list."),
-        (("text", "a"), "`text` is a text, which has no fields."),
+        (("text",), "`text` is a string, not a list."),
+        (("text", "a"), "`text` is a string, which has no fields."),
         ((), "The whole state is an object, not a list; name a field of it."),
     ):
         [found] = folded(b"{}", by=(Set(("text",), Constant("")), Remove(target, where))).errors

@@ -60,12 +60,12 @@ async def test_what_did_not_fit_is_explained_to_admins(small: tuple[Served, Acco
         in_list = {
             "event_type": "had_line",
             "operation": 1,
-            "error": "item 0, do[0]: `n` is a text, not a number.",
+            "error": "item 0, do[0]: `n` is a string, not a number.",
         }
         in_branch = {
             "event_type": "had_line",
             "operation": 2,
-            "error": "then[0]: `closed` is a text, not a number.",
+            "error": "then[0]: `closed` is a string, not a number.",
         }
         assert told["metadata"]["misfits"] == [
             {"version": version, **each} for version in (2, 3) for each in (in_list, in_branch)

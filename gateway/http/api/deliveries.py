@@ -179,7 +179,7 @@ def _tenant(request: Request) -> bytes:
 def _text(body: dict[str, object], field: str) -> str | None:
     value = body.get(field)
     if value is not None and not (isinstance(value, str) and 0 < len(value) <= 255):
-        raise Refused(Refusal("invalid_field", f"`{field}` is a text.", field))
+        raise Refused(Refusal("invalid_field", f"`{field}` must be a string.", field))
     return value
 
 
@@ -188,5 +188,5 @@ def _ids(value: object, most: int) -> list[str]:
         raise Refused(Refusal("invalid_field", f"`ids` is a list of 1 to {most} ids.", "ids"))
     for number, each in enumerate(value):
         if not isinstance(each, str) or not each:
-            raise Refused(Refusal("invalid_field", "An id is a text.", f"ids[{number}]"))
+            raise Refused(Refusal("invalid_field", "An id must be a string.", f"ids[{number}]"))
     return value

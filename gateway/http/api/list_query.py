@@ -134,7 +134,7 @@ def _filter(name: str, value: str, by: Sequence[str]) -> Test:
 
 
 def _value(text: str, name: str) -> bytes:
-    """JSON where it is a number, `true`, `false` or a text in quotes, else a text."""
+    """JSON where it is a number, `true`, `false` or a string in quotes, else a string."""
     if _NUMBER.fullmatch(text):
         return _number(text, name)
     if text in ("true", "false"):
@@ -154,7 +154,7 @@ def _quoted(text: str, name: str) -> str:
     except ValueError:
         value = None
     if not isinstance(value, str) or (not value.isprintable() and "\0" in value):
-        return text  # only an opening quote is a text as it is
+        return text  # only an opening quote is a string as it is
     return value
 
 
@@ -202,7 +202,7 @@ def read_body_query(body: object, by: Sequence[str]) -> Asked:
         ):
             raise invalid(name, f"`{name}` is a list of names.")
     for name, kind, what in (("limit", int, "a whole number"), ("count", bool, "true or false"),
-                             ("cursor", str, "a text"), ("after", str, "a text")):  # fmt: skip
+                             ("cursor", str, "a string"), ("after", str, "a string")):  # fmt: skip
         value = given.get(name)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise invalid(name, f"`{name}` must be {what}.")

@@ -32,11 +32,11 @@ IN_MAX: Final = 100
 
 
 TEXT_BYTES_MAX: Final = 1000
-"""Of a text that is compared: rows are in order by so many bytes (gateway/follow/sort_values.py)."""
+"""Of a string that is compared: rows are in order by so many bytes (gateway/follow/sort_values.py)."""
 
 
 def ordered(field: str, operator: str, value: bytes) -> Test:
-    """Greater or less than a number, a text, or a boolean, among values of its kind."""
+    """Greater or less than a number, a string, or a boolean, among values of its kind."""
     low, high = sort_values.bounds(value)
     match operator:
         case "gt":
@@ -53,9 +53,9 @@ def short(text: str, name: str) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise invalid(name[:100], "A text must be valid Unicode.") from None
+        raise invalid(name[:100], "A string must be valid Unicode.") from None
     if size > TEXT_BYTES_MAX:
-        raise invalid(name[:100], f"A text that is compared has at most {TEXT_BYTES_MAX} bytes.")
+        raise invalid(name[:100], f"A string that is compared has at most {TEXT_BYTES_MAX} bytes.")
     return text
 
 

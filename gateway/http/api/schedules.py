@@ -172,7 +172,7 @@ class Schedules:
         if identifier == {"mint": True}:
             identifier = None
         elif not isinstance(identifier, str):
-            raise Refused(Refusal("invalid_identifier", 'An id is a text, or {"mint": true}.', "emit.id"))
+            raise Refused(Refusal("invalid_identifier", 'An id is a string, or {"mint": true}.', "emit.id"))
         data = encode(value.get("data", {}))
         most = self._config.event_bytes_max
         try:

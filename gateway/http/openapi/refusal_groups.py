@@ -64,7 +64,9 @@ _METADATA = (
     ),
     Refusal("schema_violation", "This property is required.", "data.total"),
     Refusal("invalid_tag", "A value of the tag `customer` has at most 128 bytes.", "data.customer_id"),
-    Refusal("invalid_claim", "A value of the claim `email` is a text, a number or a boolean.", "data.email"),
+    Refusal(
+        "invalid_claim", "A value of the claim `email` must be a string, a number or a boolean.", "data.email"
+    ),
     Refusal("storage_full", "The stored events of this tenant have reached the limit of 1000000000 bytes."),
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )
@@ -190,7 +192,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_identifier", "This is not an identifier.", "emit.id"),
         Refusal("schema_violation", "This is not of type integer.", "emit.data.total"),
         Refusal("invalid_tag", "A tag is at most 128 bytes.", "emit.data.name"),
-        Refusal("invalid_claim", "A value of the claim `email` is a text.", "emit.data.email"),
+        Refusal("invalid_claim", "A value of the claim `email` must be a string.", "emit.data.email"),
         Refusal("storage_full", "This tenant has 1000000 pending timers, as many as it may."),
         Refusal("idempotency_mismatch", "This Idempotency-Key belongs to another request."),
         Refusal("not_found", "No spec was deployed yet; PUT one at /_/spec."),

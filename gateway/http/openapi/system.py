@@ -254,7 +254,7 @@ def _hash() -> Schema:
     told = object_of({"ok": OK, "content": digest, "context": or_null(digest), "record": or_null(digest)})
     return operation(
         "ids.hash",
-        "The content, context and record hash of a text or a JSON value",
+        "The content, context and record hash of a string or a JSON value",
         tag=TAG,
         body=request(body, {"text": "Hello world", "context": {"name": "greeting"}}),
         done={"200": answer("SHA-256, in hex.", told)},
@@ -265,7 +265,7 @@ def _hash() -> Schema:
 def _check() -> Schema:
     return operation(
         "ids.check",
-        "What each text is as an identifier, by the spec",
+        "What each string is as an identifier, by the spec",
         tag=TAG,
         body=request(ids_to_check(), {"ids": [EXAMPLE_ID.upper(), "broadcast"]}),
         done={"200": answer("In the same order.", object_of({"ok": OK, "ids": list_of(ref("CheckedId"))}))},
