@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import asyncpg
 
 ReplacementOption = Annotated[
-    bool, typer.Option("--replacement", help="It takes the original's place, and its instance id.")
+    bool, typer.Option("--replacement", help="The database replaces the original and keeps its instance id.")
 ]
 CloneOption = Annotated[
     bool,
-    typer.Option("--clone", help="Adopt also a database that seems unchanged, such as a copy of a disk."),
+    typer.Option("--clone", help="Adopt even a database that looks unchanged, such as a copied disk."),
 ]
 
 

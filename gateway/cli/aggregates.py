@@ -17,18 +17,21 @@ from gateway.cli.output import JsonOption, moment, print_json, print_json_text, 
 if TYPE_CHECKING:
     from gateway.client import Actor, AppendOptions, Client
 
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Of the aggregate, as the spec names it.")]
-AggregateArgument = Annotated[str, typer.Argument(metavar="KEY", help="Its key, or an alias with its @.")]
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The aggregate type, as in the spec.")]
+AggregateArgument = Annotated[
+    str, typer.Argument(metavar="KEY", help="The aggregate's key, or an alias with @.")
+]
 
 
 def show(
     aggregate_type: TypeArgument,
     key: AggregateArgument,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The state at that time: RFC 3339, or Unix seconds.")
+        str | None,
+        typer.Option(metavar="TIME", help="Show the state at this time: RFC 3339 or Unix seconds."),
     ] = None,
     at_length: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The state after its first N events.")
+        int | None, typer.Option(metavar="N", min=0, help="Show the state after the first N events.")
     ] = None,
     url: UrlOption = None,
     api_key: KeyOption = None,
@@ -60,9 +63,11 @@ def show(
 
 def append(
     aggregate_type: Annotated[
-        str, typer.Argument(metavar="[TYPE]", help="Of the aggregate, as the spec names it.")
+        str, typer.Argument(metavar="[TYPE]", help="The aggregate type, as in the spec.")
     ] = "",
-    key: Annotated[str, typer.Argument(metavar="[KEY]", help="Its key, or an alias with its @.")] = "",
+    key: Annotated[
+        str, typer.Argument(metavar="[KEY]", help="The aggregate's key, or an alias with @.")
+    ] = "",
     event_type: Annotated[str, typer.Argument(metavar="[EVENT_TYPE]")] = "",
     data: Annotated[str, typer.Argument(metavar="[DATA]", help="JSON; - reads stdin.")] = "{}",
     actor: Annotated[
@@ -73,24 +78,25 @@ def append(
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="The target of the event.")] = None,
     previous_length: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Append only if there are exactly N events.")
+        int | None,
+        typer.Option(metavar="N", min=0, help="Append only if the aggregate has exactly N events."),
     ] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Makes it safe to repeat this command; default: a new one."),
+        typer.Option(metavar="KEY", help="Key under which this command may be repeated; default: a new key."),
     ] = None,
     correlation: Annotated[str | None, typer.Option(metavar="UUID", help="The correlation id.")] = None,
     file: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="A body of POST /_/append, in place of TYPE and the rest; -: stdin."
+            metavar="FILE", help="A body of POST /_/append instead of TYPE, KEY, EVENT, DATA; - reads stdin."
         ),
     ] = None,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Append an event, exactly once: lost answers are asked for again under one Idempotency-Key.
+    """Append an event, exactly once: a request without a response is repeated with the same Idempotency-Key.
 
     With --file, events of several aggregates, all or none."""
     import msgspec

@@ -114,7 +114,9 @@ def sluice(
 def serve(
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=WORKERS_MAX, help="Processes behind the port; else SLUICE_WORKERS, else 1."),
+        typer.Option(
+            min=1, max=WORKERS_MAX, help="Gateway processes behind the port; default: SLUICE_WORKERS, else 1."
+        ),
     ] = None,
 ) -> None:
     """Run a gateway. Settings come from SLUICE_*; any number of gateways share one Redis and Postgres."""
@@ -134,7 +136,7 @@ def serve(
 
 @app.command()
 def migrate(postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
-    """Prepare the database, or bring it to this release. Safe to run twice, or twice at once."""
+    """Prepare the database, or migrate it to this release. It is safe to run it again, or twice at once."""
     url, partitions = postgres_url(postgres), one("partitions", os.environ, read_file)
     from gateway.catalog.migrate import migrate as run
 

@@ -46,7 +46,7 @@ def find(
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what an identifier may be, each with its aggregate; exit 1 where it is nothing."""
+    """Print all that an identifier refers to, with the aggregates; exit 1 if nothing is found."""
     text = anything.strip()
     found = at_gateway(url, api_key, lambda client: list(_all(client, text)), as_json=as_json)
     if as_json:

@@ -25,7 +25,8 @@ UrlOption = Annotated[
     str | None, typer.Option("--url", metavar="URL", help="URL of the gateway; default: SLUICE_URL.")
 ]
 KeyOption = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="Better in SLUICE_KEY or the file SLUICE_KEY_FILE.")
+    str | None,
+    typer.Option("--key", metavar="KEY", help="The API key; prefer SLUICE_KEY or SLUICE_KEY_FILE."),
 ]
 
 

@@ -24,7 +24,7 @@ from gateway.names.content import Identity, content_of_json, content_of_text, co
 from gateway.names.tokens import new_handle
 from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, Refused, identify, mint_humane
 
-app = typer.Typer(help="Identifiers: new ones, and what a given one is.", no_args_is_help=True)
+app = typer.Typer(help="Make identifiers, and classify given ones.", no_args_is_help=True)
 
 COUNT_MAX = 100_000  # codes drawn at once: what a terminal or a script takes in one go
 
@@ -43,7 +43,7 @@ _COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 @app.command()
 def humane(
-    count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="The number of ids.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Print new humane codes, one a line."""
@@ -56,7 +56,7 @@ def humane(
 
 @app.command()
 def base62(
-    count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="The number of ids.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Print new ids of 8 base62 characters, one a line, for things of your own: no aggregate has such a
@@ -70,18 +70,20 @@ def base62(
 
 @app.command("hash")
 def hash_(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The content; - reads stdin.")] = None,
     value: Annotated[
         str | None, typer.Option("--value", metavar="JSON", help="A JSON value; - reads stdin.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of its context.")] = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Of its context.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name in the context.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="The type in the context.")] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Of its context; repeatable.")
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A property in the context; repeatable."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the content hash of a string or a JSON value; with a context, its hash and that of both too."""
+    """Print the content hash of a string or a JSON value; with a context, also the hashes of the context
+    and of both."""
     if (text is None) == (value is None):
         raise typer.BadParameter("give one of TEXT and --value.", param_hint="TEXT")
     if text is not None:
@@ -110,12 +112,13 @@ def _property(text: str) -> tuple[str, str]:
 
 @app.command()
 def check(
-    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="- reads one a line from stdin.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Identifiers; - reads stdin, one a line.")],
     spec: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A spec, for the singletons it declares.")
+        str | None, typer.Option(metavar="FILE", help="A spec whose singletons are valid.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(help="The tenant whose spec is used; main, where a database is set.")
+        str | None,
+        typer.Option(help="Use the deployed spec of this tenant; default: main, if a database is set."),
     ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
@@ -140,8 +143,8 @@ def check(
 
 @app.command()
 def collisions(as_json: JsonOption = False) -> None:
-    """Print how often names collide: the chance that any two of so many are equal, and the share of names
-    that find their place taken. Computed here (birthday bounds), not quoted."""
+    """Print how often names collide: for each number of names, the chance that two are equal, and the
+    share of names that are already taken. The command computes the figures (birthday bounds)."""
     if as_json:
         print_json(
             [

@@ -19,26 +19,31 @@ RESULTS = ("new", "unchanged", "edited", "renamed", "linked")
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, a record a line; - reads stdin.")],
-    of_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="The aggregates' type.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON Lines, one record a line; - reads stdin.")
+    ],
+    of_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="The type of the aggregates.")],
     event: Annotated[
         str | None,
-        typer.Option(metavar="TYPE", help="The event that a record becomes; else the type's only one."),
+        typer.Option(metavar="TYPE", help="The event type of a record; default: the type's only one."),
     ] = None,
     ref: Annotated[
         str | None, typer.Option(metavar="FIELD", help="The field that is the record's external ref.")
     ] = None,
     actor: Annotated[
         str | None,
-        typer.Option(metavar="TYPE:ID", help="Who acts; else system_importer:test_data_importer."),
+        typer.Option(metavar="TYPE:ID", help="The actor; default: system_importer:test_data_importer."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be imported, and write nothing.")
+    ] = False,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import records: each goes to the aggregate of its external ref, else of its content, else to a new one.
-    What says nothing new is not written, so a file may be imported again, and after a break."""
+    """Import records: each goes to the aggregate of its external ref, else of its content, else to a new
+    one. A record with nothing new is not written, so a file can be imported again, for example after an
+    interruption."""
     from gateway.client import Actor, Imported, Refused
 
     options: ImportOptions = {"dry_run": dry_run}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.catalog.keys import Listed, Minted
     from gateway.catalog.narrowness import Only
 
-app = typer.Typer(help="API keys: a key is shown once, when it is made, and named by its handle after that.")
+app = typer.Typer(help="API keys: a key is shown once, when it is created; commands name it by its handle.")
 
 DAYS_MAX = 36_500  # a hundred years: further on, dates end
 
@@ -39,7 +39,7 @@ HandleArgument = Annotated[str, typer.Argument(help="The key's handle, as `sluic
 def create(
     scope: Annotated[
         Literal["read", "write", "admin", "operator"],
-        typer.Option(help="Each includes the ones before; `operator` provisions tenants."),
+        typer.Option(help="Each scope includes the ones before it; `operator` manages tenants."),
     ],
     tenant: Annotated[
         str | None, typer.Option(help="The tenant's name; a key of scope `operator` needs none.")
@@ -47,16 +47,18 @@ def create(
     name: Annotated[str, typer.Option(help="A label for lists.")] = "",
     expires_in: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="90s, 15m, 1h, 7d, 4w, 1y; days without a unit. Else never."),
+        typer.Option(metavar="TIME", help="90s, 15m, 1h, 7d, 4w, 1y, or a number of days; default: never."),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Narrows it: order, order/ID or order.was_paid; several times."),
+        typer.Option(
+            metavar="NAME", help="Restrict the key to order, order/ID or order.was_paid; repeatable."
+        ),
     ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it: the only time it is shown."""
+    """Create a key and print it. It is never shown again."""
     lifetime, narrowed = _lifetime(expires_in), _narrowed(only)
 
     async def work(conn: Any) -> Minted:
@@ -72,7 +74,7 @@ def create(
 
 @app.command("list")
 def list_(
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
     limit: LimitOption = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
@@ -105,13 +107,13 @@ def rotate(
             metavar="HOURS",
             min=0,
             max=24 * DAYS_MAX,
-            help="Until the old key ends; default: no limit.",
+            help="How long the old key stays valid; default: until it is revoked.",
         ),
     ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a successor of a key; both work until the old one is revoked or its grace is over."""
+    """Create a successor of a key; both are valid until the old one is revoked or its grace is over."""
 
     async def work(conn: Any) -> Minted:
         from gateway.catalog import keys

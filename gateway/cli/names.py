@@ -30,8 +30,10 @@ app = typer.Typer(
 
 ROWS_AT_ONCE = 1000
 """Of a table: a longer one is printed in parts, so that it need not be held as a whole."""
-TenantOption = Annotated[str, typer.Option(help="Whose names.")]
-AliasArgument = Annotated[str, typer.Argument(metavar="ALIAS", help="VNO-42, with its @ or without.")]
+TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
+AliasArgument = Annotated[
+    str, typer.Argument(metavar="ALIAS", help="An alias such as VNO-42, with or without @.")
+]
 
 
 @app.command()
@@ -41,8 +43,7 @@ def resolve(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the full alias, with the type and key of its aggregate; exit 1 if there is none, or
-    several."""
+    """Print the full alias, with the type and key of its aggregate; exit 1 if no alias or several match."""
 
     async def work(pool: asyncpg.Pool) -> list[Found]:
         from gateway.operations import names
@@ -63,12 +64,14 @@ def resolve(
 @app.command("list")
 def list_(
     tenant: TenantOption = "main",
-    of_type: Annotated[str | None, typer.Option("--type", help="Of aggregates of this type only.")] = None,
+    of_type: Annotated[
+        str | None, typer.Option("--type", help="Only names of aggregates of this type.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many; default: all.")] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the names of a tenant, retired ones too."""
+    """List the names of a tenant, including retired ones."""
 
     async def work(pool: asyncpg.Pool) -> list[Found]:
         from gateway.operations import names
@@ -102,11 +105,11 @@ def _print_names(found: list[Found], *, show_header: bool) -> None:
 
 @app.command()
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL; - writes stdout.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - writes stdout.")] = "-",
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
 ) -> None:
-    """Write every name of a tenant, one JSON object a line, for `sluice names import`."""
+    """Write all names of a tenant, one JSON object a line, for `sluice names import`."""
 
     async def work(pool: asyncpg.Pool) -> int:
         from gateway.aliases.transfer import exported
@@ -128,14 +131,14 @@ def export(
 
 @app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL; - reads stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads stdin.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give aggregates the names that a file says, all of them or none. Counters of public ids continue after
-    the greatest number in it."""
+    """Give aggregates the names in a file, all or none. Counters of public ids continue after the
+    greatest number in the file."""
     lines = _lines(file)
     config = _config(postgres, redis)
 
@@ -168,8 +171,8 @@ class To(StrEnum):
 
 @app.command()
 def migrate(
-    from_: Annotated[From, typer.Option("--from", help="The present names.")],
-    to: Annotated[To, typer.Option("--to", help="The names to add.")],
+    from_: Annotated[From, typer.Option("--from", help="The kind of the present names.")],
+    to: Annotated[To, typer.Option("--to", help="The kind of names to add.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
     ] = False,
@@ -178,8 +181,8 @@ def migrate(
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give every aggregate with a public id a hash id too, all of them or none, by the prefix of the spec's
-    `hash_ids`. Prints a line a name, VNO-1 bd-k86gaq. Both names resolve from then on."""
+    """Give every aggregate with a public id a hash id too, all or none, with the prefix of the spec's
+    `hash_ids`. Print a line for each, such as `VNO-1 bd-k86gaq`. Both names resolve from then on."""
     config = _config(postgres, redis)
 
     async def work(place: Place) -> tuple[Migration, int]:

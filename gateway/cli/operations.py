@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def audit(
     partition: PartitionOption = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Every journal entry and stream in Redis, not a sample.")
+        bool, typer.Option("--deep", help="Check every journal entry and stream in Redis, not a sample.")
     ] = False,
     postgres: PostgresOption = None,
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the invariants on the live system; exit 1 where one is broken, and say where."""
+    """Check the invariants on the live system and print each violation; exit 1 if there is one."""
 
     async def work(place: Place) -> Report:
         from gateway.operations.audit import audit as run
@@ -73,8 +73,8 @@ def _print_report(report: Report) -> None:
 
 
 def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: JsonOption = False) -> None:
-    """Check the settings that durability rests on, and say what is promised with them. Run it with the
-    settings of a gateway."""
+    """Check the settings of Redis and Postgres on which durability depends, and print what is guaranteed
+    with them. Run it with the settings of a gateway."""
     config = _numbers()
 
     async def work(place: Place) -> Diagnosis:
@@ -123,7 +123,7 @@ def repair(
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Commit again, from Redis' journal, what Postgres has lost. Exits 1 where something stays lost."""
+    """Commit events that Postgres has lost again, from the journal in Redis; exit 1 if some stay lost."""
 
     report: list[str] = []
     tell = report.append if as_json else say
@@ -158,17 +158,19 @@ def repair(
 
 def rewind(
     accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Do it; without this, only show what would be lost.")
+        bool,
+        typer.Option("--accept-data-loss", help="Rewind; without this option, only show what would be lost."),
     ] = False,
     partition: PartitionOption = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For the lost events; else a new folder here.")
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder for the lost events; default: a new one here."),
     ] = None,
     postgres: PostgresOption = None,
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give up what Postgres has lost; the lost events that Redis still has are written to files."""
+    """Give up events that Postgres has lost; those that Redis still has are written to files."""
     folder = out or Path(f"sluice-rewind-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     window = int(one("identity_window", os.environ, read_file))
 

@@ -29,7 +29,9 @@ _T = TypeVar("_T")
 _BAR: Final = 24
 SHOWN_DEFAULT, SHOWN_MAX = 20, 100_000
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projection's, or `list:` and a type.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The projection's name, or `list:` and a type.")
+]
 
 
 def _run(work: Callable[[Outbox, Any], Awaitable[_T]], postgres: str | None) -> _T:
@@ -95,7 +97,7 @@ def show(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the status of one as JSON, with the events that did not fit last."""
+    """Print the status of a list or projection as JSON, with the latest events that did not fit."""
     print_json(_found(name, tenant, postgres).document, indent=None if as_json else 2)
 
 
@@ -115,7 +117,7 @@ def _refuse_unknown(name: str, tenant: str) -> None:
 def status(
     tenant: TenantOption = "main", postgres: PostgresOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show the lag of each, and the progress of builds."""
+    """Show the lag of each list and projection, and the progress of builds."""
     every = _standings(postgres, tenant)
     if as_json:
         print_json([{**each.document, "name": _full_name(each)} for each in every])
@@ -144,14 +146,19 @@ def _span(seconds: float) -> str:
 @app.command("try")
 def try_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The spec; - reads stdin.")],
-    name: Annotated[str, typer.Option("--name", help="The projection's, or `list:` and a type.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Fold this many events, from the first.")] = None,
-    rows: Annotated[int, typer.Option(min=0, max=SHOWN_MAX, help="Rows to print, by key.")] = SHOWN_DEFAULT,
+    name: Annotated[str, typer.Option("--name", help="The projection's name, or `list:` and a type.")],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Fold only this many events, from the first.")
+    ] = None,
+    rows: Annotated[
+        int,
+        typer.Option(min=0, max=SHOWN_MAX, help="The number of rows to print, in the order of their keys."),
+    ] = SHOWN_DEFAULT,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fold history by a spec that is not deployed; nothing is stored."""
+    """Fold stored events by a spec that is not deployed; nothing is stored."""
     spec = _spec(file)
     kind, of = _at(name)
     declared = of in spec.projections or (kind == "list" and of in spec.aggregate_types)
@@ -217,7 +224,8 @@ def rebuild(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build it from the first event, while the present rows are served; a running build begins again."""
+    """Rebuild the rows from the first event; the present rows are served meanwhile. A running build
+    restarts."""
     _act(name, tenant, postgres, "rebuild")
     confirm(f"{name} is being built: `sluice projections status` says how far it is", as_json, name=name)
 

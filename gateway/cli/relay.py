@@ -47,7 +47,7 @@ def relay(context: typer.Context) -> None:
 
 @app.command()
 def status(
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only subscriptions of this tenant.")] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -121,7 +121,7 @@ def replay(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try parked events again, at once and with their whole schedule."""
+    """Deliver parked events again: at once, and then by the full retry schedule."""
     wanted = None if event is None else event_id(event)
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.replay(owner, name, wanted))
     count = there(done, name, tenant)
@@ -164,7 +164,7 @@ def resume(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Continue where it stopped, also after it was disabled."""
+    """Resume deliveries of a subscription that was paused or disabled."""
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.resume(owner, name))
     there(done or None, name, tenant)
     confirm(f"{name} is resumed", as_json, name=name, state="active")

@@ -12,7 +12,7 @@ from gateway.cli.output import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Sagas: list and show them; retry or abandon stuck ones.")
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Which saga.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The saga's id.")]
 
 
 @app.command("list")
@@ -26,7 +26,7 @@ def list_(
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List sagas, those that changed last first."""
+    """List sagas, the most recently changed first."""
     _SAGAS.print_all({"limit": str(limit), "state": state}, Through(url, api_key, as_json))
 
 
@@ -34,7 +34,7 @@ def list_(
 def show(
     saga: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
-    """Print one as JSON."""
+    """Print a saga as JSON."""
     _SAGAS.print_one(saga, Through(url, api_key, as_json))
 
 
@@ -50,7 +50,7 @@ def retry(
 def abandon(
     saga: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
-    """End a stuck saga as it is; nothing more of it is compensated."""
+    """End a stuck saga as it is, without further compensation."""
     _SAGAS.act(saga, "abandon", Through(url, api_key, as_json), _state)
 
 

@@ -12,19 +12,21 @@ from gateway.cli.output import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Timers: list, show, cancel, run and move them.")
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Which timer.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.")]
 
 
 @app.command("list")
 def list_(
     state: Annotated[
-        str | None, typer.Option(metavar="STATE", help="pending, fired, cancelled or parked.")
+        str | None,
+        typer.Option(metavar="STATE", help="Only timers that are pending, fired, cancelled or parked."),
     ] = None,
     of: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Set by events of this aggregate type.")
+        str | None,
+        typer.Option("--type", metavar="TYPE", help="Only timers set by events of this aggregate type."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--of", metavar="KEY", help="Set by events of the aggregate with this key.")
+        str | None, typer.Option("--of", metavar="KEY", help="Only timers set by events of this aggregate.")
     ] = None,
     limit: LimitOption = 50,
     url: UrlOption = None,
@@ -40,7 +42,7 @@ def list_(
 def show(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
-    """Print one as JSON."""
+    """Print a timer as JSON."""
     _TIMERS.print_one(schedule, Through(url, api_key, as_json))
 
 
@@ -63,7 +65,7 @@ def run(
 @app.command()
 def move(
     schedule: IdArgument,
-    due_at: Annotated[str, typer.Argument(metavar="TIME", help="RFC 3339: 2030-01-01T09:00:00Z.")],
+    due_at: Annotated[str, typer.Argument(metavar="TIME", help="The new time, as in 2030-01-01T09:00:00Z.")],
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,

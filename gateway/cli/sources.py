@@ -16,12 +16,12 @@ from gateway.cli.output import JsonOption, confirm, print_json, print_table
 from gateway.names.source_ids import SourceId, Unusable, read
 from spec.identifiers import Refused, identify, is_name, singleton_fault
 
-app = typer.Typer(help="Foreign systems' ids for our aggregates.", no_args_is_help=True)
+app = typer.Typer(help="Ids that foreign systems use for your aggregates.", no_args_is_help=True)
 
-TenantOption = Annotated[str, typer.Option(help="Whose ids.")]
+TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="The foreign system.")]
 ScopeArgument = Annotated[str, typer.Argument(metavar="SCOPE", help='Within it; "" where it has but one.')]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As the foreign system spells it.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, as the foreign system spells it.")]
 
 
 @app.command()
@@ -42,7 +42,7 @@ def key(
 
 @app.command()
 def find(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="An aggregate's key.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The aggregate's key.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
@@ -62,7 +62,9 @@ def link(
     source: SourceArgument,
     scope: ScopeArgument,
     source_id: IdArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="An aggregate's key; it may have no event yet.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The aggregate's key; the aggregate may be empty.")
+    ],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
@@ -80,7 +82,7 @@ def link(
 def rename(
     source: SourceArgument,
     scope: ScopeArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The scope's new name.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,

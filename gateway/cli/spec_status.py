@@ -12,12 +12,12 @@ from gateway.cli.output import JsonOption, print_json, print_table, say
 
 
 def status(
-    tenant: Annotated[str, typer.Option(help="Whose spec.")] = "main",
+    tenant: Annotated[str, typer.Option(help="The tenant's name.")] = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many long streams have a kept state by the deployed handlers, and how many wait for one; exit
-    1 where there is no spec."""
+    """Show how many long streams have a kept state by the deployed handlers, and how many wait for one;
+    exit 1 if no spec is deployed."""
     answer = asyncio.run(_status(postgres_url(postgres), tenant))
     if as_json:
         print_json(answer)

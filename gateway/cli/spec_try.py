@@ -23,20 +23,20 @@ _SHOWN_CHARS = 200  # of a value
 
 
 def try_spec(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The spec, as JSON; - reads stdin.")],
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Read at most N events; default: all.")
     ] = None,
     aggregate_type: Annotated[
         str | None, typer.Option("--type", metavar="T", help="Only aggregates of this type.")
     ] = None,
-    tenant: Annotated[str, typer.Option(help="Whose events.")] = "main",
+    tenant: Annotated[str, typer.Option(help="The tenant's name.")] = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fold real history by a spec that is not deployed, and store nothing: which events it would refuse once
-    they are brought to its revisions, which states would be others, which operations do not fit. Exit 1 where
-    an event is refused."""
+    """Fold stored events by a spec that is not deployed, and store nothing. Print which events the spec
+    would refuse after their upcasts, which states would differ, and which operations do not fit. Exit 1
+    if an event is refused."""
     from gateway.catalog.secrets import Secrets
     from gateway.catalog.spec_trial import told
     from spec.errors import Faults

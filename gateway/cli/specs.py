@@ -33,19 +33,17 @@ if TYPE_CHECKING:  # other commands start without the schema compiler
     from spec.errors import Faults
     from spec.model import Spec
 
-app = typer.Typer(
-    help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
-)
+app = typer.Typer(help="The spec of a tenant: aggregates, events, schemas, handlers.", no_args_is_help=True)
 
 REVISION_MAX = 2**31 - 1
 
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")]
-TenantOption = Annotated[str, typer.Option(help="Whose spec; over HTTP the key says it.")]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The spec, as JSON; - reads stdin.")]
+TenantOption = Annotated[str, typer.Option(help="The tenant's name; over HTTP the key determines it.")]
 UrlOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="A running gateway instead of the database; else SLUICE_URL, where no database is set.",
+        help="A running gateway, instead of a database; default: SLUICE_URL if no database is set.",
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Deploy even if stored events do not match.")]
@@ -56,29 +54,33 @@ IfRevisionOption = Annotated[
         metavar="N",
         min=0,
         max=REVISION_MAX,
-        help="Deploy only if N is deployed now (0: nothing is).",
+        help="Deploy only if revision N is deployed now (0: none).",
     ),
 ]
 RevisionArgument = Annotated[
     int,
-    typer.Argument(metavar="REVISION", min=1, max=REVISION_MAX, help="As `sluice spec history` lists it."),
+    typer.Argument(
+        metavar="REVISION", min=1, max=REVISION_MAX, help="The revision, as `sluice spec history` lists it."
+    ),
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option(metavar="KEY", help="For a gateway; better in SLUICE_KEY or the file SLUICE_KEY_FILE."),
+    typer.Option(metavar="KEY", help="A key for the gateway; prefer SLUICE_KEY or SLUICE_KEY_FILE."),
 ]
 
 
 @app.command()
 def check(
     file: FileArgument,
-    tenant: Annotated[str, typer.Option(help="Whose secrets and former specs are looked for.")] = "main",
+    tenant: Annotated[
+        str, typer.Option(help="The tenant whose secrets and earlier revisions are used.")
+    ] = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here; a
-    `***` is taken for the secret that is deployed there. Where a database is set, what brings data to another
-    revision is tried on the examples of the schemas that were deployed before."""
+    """Print every fault of a spec; exit 1 if there is one. The secrets that the spec names must exist
+    here; `***` stands for the deployed secret. If a database is set, upcasts are tried on the examples of
+    the schemas that were deployed before."""
     from gateway.catalog.secrets import Secrets
     from spec.errors import Faults
     from spec.parse import parse
@@ -123,7 +125,8 @@ def deploy(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deploy a spec: every gateway follows within 5 seconds. The same document again changes nothing."""
+    """Deploy a spec: every gateway uses it within 5 seconds. Deploying the same document again changes
+    nothing."""
     document = read_input(file)
     if gateway := gateway_of(url, postgres, key):
         query = {"force": "true"} if force else {}
@@ -144,8 +147,8 @@ def rollback(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deploy a former revision once more, with its secrets, as the next revision. What has been stored since
-    may be in the way, as with `deploy`."""
+    """Deploy an earlier revision once more, with its secrets, as the next revision. Events stored since
+    then can prevent it, as with `deploy`."""
     if gateway := gateway_of(url, postgres, key):
         body, query = json.dumps({"revision": revision}).encode(), {"force": "true"} if force else {}
         answer = over_http("POST", gateway, key, body, query, "/rollback", if_revision)
@@ -163,8 +166,8 @@ def diff(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what deploying a spec would change, what is stored and in its way, and what would be read
-    differently; nothing is deployed. Exit 1 where it would be refused."""
+    """Print what deploying a spec would change, which stored events prevent it, and which aggregates
+    would be read differently; nothing is deployed. Exit 1 if the spec would be refused."""
     document = read_input(file)
     if gateway := gateway_of(url, postgres, key):
         answer = over_http("POST", gateway, key, document, {}, "/diff")
@@ -182,7 +185,7 @@ def diff(
 
 @app.command()
 def history(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most, the newest first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 100,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     url: UrlOption = None,
@@ -211,7 +214,7 @@ def history(
 @app.command()
 def show(
     revision: Annotated[
-        int | None, typer.Option(min=1, max=REVISION_MAX, help="A former revision.", metavar="N")
+        int | None, typer.Option(min=1, max=REVISION_MAX, help="An earlier revision.", metavar="N")
     ] = None,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
@@ -219,7 +222,7 @@ def show(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the deployed spec, or a former one; with --json as {"ok", "revision", "spec"} in one line."""
+    """Print the deployed spec, or an earlier one; with --json as {"ok", "revision", "spec"} in one line."""
     if gateway := gateway_of(url, postgres, key):
         answer = over_http("GET", gateway, key, None, {"revision": str(revision)} if revision else {})
     else:
@@ -238,10 +241,12 @@ def show(
 @app.command()
 def graph(
     file: FileArgument,
-    form: Annotated[str, typer.Option("--form", metavar="FORM", help="text, dot or mermaid.")] = "text",
+    form: Annotated[
+        str, typer.Option("--form", metavar="FORM", help="The format: text, dot or mermaid.")
+    ] = "text",
     as_json: JsonOption = False,
 ) -> None:
-    """Print what leads to what: events to those that they imply or schedule, to sagas and projections."""
+    """Print which events each event implies or schedules, and which sagas and projections it leads to."""
     from spec.errors import Faults
     from spec.graph import arrows, drawn
     from spec.parse import parse

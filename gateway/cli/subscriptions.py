@@ -51,7 +51,7 @@ def show(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one as JSON, without its secrets."""
+    """Print a subscription as JSON, without its secrets."""
     found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.shown(owner, name))
     print_json(there(found, name, tenant), indent=None if as_json else 2)
 
@@ -59,12 +59,12 @@ def show(
 @app.command()
 def put(
     name: NameArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Its document; - reads stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The subscription, as JSON; - reads stdin.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a subscription, or change it: its cursor stays, unless `start` is another than before."""
+    """Create or change a subscription. Its cursor stays, unless `start` changes."""
     from gateway.relay.subscription_rows import Declared, NoPosition, Put, TooMany
     from spec.subscriptions import NAME_GRAMMAR, is_subscription_name
 
@@ -120,14 +120,14 @@ def delete(
 def waiting(
     name: NameArgument,
     state: Annotated[
-        Literal["retrying", "claimed", "parked"] | None, typer.Option(help="Only these.")
+        Literal["retrying", "claimed", "parked"] | None, typer.Option(help="Only events in this state.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 100,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the events that are tried again, claimed or parked."""
+    """List the events that are retrying, claimed or parked."""
     found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.waiting(owner, name, state, limit))
     columns = ["event_id", "aggregate_type", "key", "version", "state", "attempts", "error"]
     _print(there(found, name, tenant), columns, as_json)
@@ -142,7 +142,7 @@ def attempts(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what was tried, newest first; with --json, also what was answered."""
+    """List delivery attempts, newest first; with --json, also the responses."""
     wanted = None if event is None else event_id(event)
     found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.attempts(owner, name, wanted, limit))
     columns = ["event_id", "attempt", "outcome", "status", "took_ms", "error"]

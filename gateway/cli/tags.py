@@ -14,15 +14,15 @@ from gateway.cli.servers import watched
 
 app = typer.Typer(help="The tags of stored events.", no_args_is_help=True)
 
-TenantOption = Annotated[str, typer.Option(help="Whose events.")]
+TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
 
 
 @app.command()
 def backfill(
     tenant: TenantOption = "main", postgres: PostgresOption = None, as_json: JsonOption = False
 ) -> None:
-    """Give stored events the tags that the deployed spec declares for them and that they lack. Gateways go on
-    serving; running it again gives nothing twice."""
+    """Add to stored events the tags that the deployed spec declares and that they lack. Gateways continue
+    to serve; it is safe to run it again."""
     events, given = asyncio.run(_backfill(postgres_url(postgres), tenant))
     if as_json:
         print_json({"events": events, "tags": given})

@@ -35,17 +35,19 @@ _LOOK_EVERY_S: Final = 0.5
 _UNBEGUN_S: Final = 30.0
 """Gateways that follow the catalog begin within some seconds."""
 _T = TypeVar("_T")
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `sluice tenants list` shows it.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The tenant's name, as `sluice tenants list` shows it.")
+]
 
 
 @app.command()
 def create(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="a-z, then up to 62 of a-z, 0-9, _ and -; it never changes."),
+        typer.Argument(metavar="NAME", help="a-z, then up to 62 of a-z, 0-9, _ and -. It never changes."),
     ],
     tenant_id: Annotated[
-        str | None, typer.Option("--id", metavar="UUID", help="A UUIDv7 of your own; else one is made.")
+        str | None, typer.Option("--id", metavar="UUID", help="A UUIDv7; default: a new one.")
     ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
@@ -85,7 +87,7 @@ def suspend(name: NameArgument, postgres: PostgresOption = None, as_json: JsonOp
 
 @app.command()
 def resume(name: NameArgument, postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
-    """Take the requests of a suspended tenant again."""
+    """Accept the requests of a suspended tenant again."""
     _suspend(name, postgres, suspended=False)
     confirm(f"tenant {name} is active", as_json, name=name, status="active")
 
@@ -93,14 +95,14 @@ def resume(name: NameArgument, postgres: PostgresOption = None, as_json: JsonOpt
 @app.command()
 def delete(
     name: NameArgument,
-    confirmed: Annotated[bool, typer.Option("--yes", help="Do it: nothing brings it back.")] = False,
+    confirmed: Annotated[bool, typer.Option("--yes", help="Delete it; this cannot be undone.")] = False,
     wait: Annotated[
-        bool, typer.Option(help="Show how far it has come until it is done; a gateway carries it out.")
+        bool, typer.Option(help="Show the progress until the deletion is complete; a gateway carries it out.")
     ] = True,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a tenant with all that is its own. Its keys end at once."""
+    """Delete a tenant with all its data. Its keys end at once."""
     if not confirmed:
         refuse(f"this deletes all events of {name}, and nothing brings them back: say --yes")
 

@@ -22,26 +22,31 @@ _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 TypesOption = Annotated[
-    list[str] | None, typer.Option("--type", metavar="TYPE", help="Of aggregates of this type; repeatable.")
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE", help="Only events of this aggregate type; repeatable."),
 ]
 EventTypesOption = Annotated[
-    list[str] | None, typer.Option("--event-type", metavar="TYPE", help="Of this type; repeatable.")
+    list[str] | None,
+    typer.Option("--event-type", metavar="TYPE", help="Only events of this event type; repeatable."),
 ]
 TagsOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="With this tag; repeatable: with all of them."),
+    typer.Option("--tag", metavar="TAG", help="Only events with this tag; repeated: with all these tags."),
 ]
-ActorOption = Annotated[str | None, typer.Option(metavar="TYPE:ID", help="By this actor.")]
+ActorOption = Annotated[str | None, typer.Option(metavar="TYPE:ID", help="Only events of this actor.")]
 LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most this many.")]
 
 
 def events(
-    aggregate_type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Of one aggregate.")] = None,
+    aggregate_type: Annotated[
+        str | None, typer.Argument(metavar="[TYPE]", help="The type of one aggregate.")
+    ] = None,
     key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="Its key, or an alias with its @.")
+        str | None, typer.Argument(metavar="[KEY]", help="The aggregate's key, or an alias with @.")
     ] = None,
     correlation: Annotated[
-        str | None, typer.Option(metavar="UUID", help="Of all aggregates, with this correlation id.")
+        str | None,
+        typer.Option(metavar="UUID", help="Only events with this correlation id, of all aggregates."),
     ] = None,
     actor: ActorOption = None,
     since: Annotated[
@@ -55,11 +60,13 @@ def events(
     tags: TagsOption = None,
     from_: Annotated[
         int | None,
-        typer.Option("--from", metavar="VERSION", min=1, help="Of an aggregate: from this one on."),
+        typer.Option(
+            "--from", metavar="VERSION", min=1, help="The first version to list, of an aggregate's events."
+        ),
     ] = None,
     order: Annotated[
         Literal["asc", "desc"] | None,
-        typer.Option(help="desc: the newest first, as where nothing says which events are meant."),
+        typer.Option(help="desc: newest first; the default without a filter."),
     ] = None,
     limit: LimitOption = 100,
     url: UrlOption = None,
@@ -101,12 +108,16 @@ def tail(
     event_types: EventTypesOption = None,
     tags: TagsOption = None,
     actor: ActorOption = None,
-    correlation: Annotated[str | None, typer.Option(metavar="UUID", help="With this correlation id.")] = None,
+    correlation: Annotated[
+        str | None, typer.Option(metavar="UUID", help="Only events with this correlation id.")
+    ] = None,
     after: Annotated[
         str,
-        typer.Option(metavar="POSITION", help="Where to start: a feed position, now, or beginning."),
+        typer.Option(metavar="POSITION", help="Start after this: a feed position, `now` or `beginning`."),
     ] = "now",
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="End after so many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop after this many events.")
+    ] = None,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,

@@ -24,13 +24,13 @@ app = typer.Typer(
     help="Webhooks in: deliveries, quarantine, replay, discard, test requests.", no_args_is_help=True
 )
 
-TenantOption = Annotated[str, typer.Option(help="Whose webhooks.")]
-SourceOption = Annotated[str | None, typer.Option(help="Only of this source.")]
+TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
+SourceOption = Annotated[str | None, typer.Option(help="Only deliveries of this source.")]
 _ID = re.compile(r"[!-~]{0,255}")
 _PAGE = 1_000
 _VERDICTS = ("accepted", "duplicate", "quarantined", "replayed", "batch")
 
-LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="At most this many, newest first.")]
 
 
 @app.command("list")
@@ -57,7 +57,7 @@ def quarantine(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what was verified and could not become an event, and why."""
+    """List verified deliveries that could not become events, with the reasons."""
     found = asyncio.run(_listed(postgres_url(postgres), tenant, source, "quarantined", limit))
     _print(found, as_json, ("id", "received_at", "source", "delivery_id", "reason", "error"))
 
@@ -71,14 +71,16 @@ def _print(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) 
 
 @app.command()
 def show(
-    delivery: Annotated[str, typer.Argument(metavar="ID", help="Of the delivery, or the provider's own.")],
+    delivery: Annotated[
+        str, typer.Argument(metavar="ID", help="The delivery's id, or the provider's id of it.")
+    ],
     tenant: TenantOption = "main",
     source: SourceOption = None,
     postgres: PostgresOption = None,
-    raw: Annotated[bool, typer.Option("--raw", help="As it came, not with \\x1b for Escape.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print it unchanged, with control characters.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a delivery with its request as it came."""
+    """Show a delivery with its stored request."""
     found = asyncio.run(_shown(postgres_url(postgres), tenant, source, delivery))
     if as_json:
         print_json(found)
@@ -99,11 +101,13 @@ def show(
 @app.command()
 def replay(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]…", help="Of deliveries, or the provider's own.")
+        list[str] | None, typer.Argument(metavar="[ID]…", help="Ids of deliveries, or the provider's ids.")
     ] = None,
-    quarantined: Annotated[bool, typer.Option("--quarantined", help="All that is in quarantine.")] = False,
+    quarantined: Annotated[
+        bool, typer.Option("--quarantined", help="Replay all deliveries in quarantine.")
+    ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="One more event, although there is one of this delivery id.")
+        bool, typer.Option("--again", help="Append another event, even if this delivery has one.")
     ] = False,
     tenant: TenantOption = "main",
     source: SourceOption = None,
@@ -130,16 +134,16 @@ def replay(
 @app.command()
 def discard(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]…", help="Of deliveries, or the provider's own.")
+        list[str] | None, typer.Argument(metavar="[ID]…", help="Ids of deliveries, or the provider's ids.")
     ] = None,
     tenant: TenantOption = "main",
     source: SourceOption = None,
-    reason: Annotated[str | None, typer.Option(help="All that is in quarantine for this reason.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Only deliveries in quarantine for this reason.")] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End deliveries that are in quarantine, and their requests as they came. They can't be replayed after
-    that; events stay. Without an ID: all of --source, for --reason, or both."""
+    """Discard deliveries in quarantine, with their stored requests. They cannot be replayed afterwards;
+    events stay. Without an ID, select deliveries by --source, --reason or both."""
     if ids and reason is not None:
         raise typer.BadParameter("name deliveries, or a reason, not both", param_hint="--reason")
     if not ids and source is None and reason is None:
@@ -179,22 +183,25 @@ def _became(replayed: dict[str, Any]) -> str:
 def sign(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source that the spec declares.")],
     body: Annotated[
-        str, typer.Option(metavar="FILE", help="Its bytes; - reads stdin. Else a small example.")
+        str, typer.Option(metavar="FILE", help="The body; - reads stdin; default: a small example.")
     ] = "",
-    spec: Annotated[str, typer.Option(metavar="FILE", help="A spec; else the one that is deployed.")] = "",
+    spec: Annotated[str, typer.Option(metavar="FILE", help="A spec; default: the deployed one.")] = "",
     delivery_id: Annotated[
-        str, typer.Option("--id", help="Of the delivery: in a header, or in the example.")
+        str, typer.Option("--id", help="The delivery id, for the header or the example.")
     ] = "",
-    content_type: Annotated[str, typer.Option(help="Of FILE; application/json unless given.")] = "",
+    content_type: Annotated[
+        str, typer.Option(help="The content type of FILE; default: application/json.")
+    ] = "",
     url: Annotated[
-        str, typer.Option(envvar="SLUICE_URL", help="The gateway to send it to.")
+        str, typer.Option(envvar="SLUICE_URL", help="The gateway that receives the request.")
     ] = "http://127.0.0.1:8017",
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a request as the provider would sign it now, as a curl command. It takes the secret from the
-    spec, or from the variable or file that the spec names, which must be there where this command runs."""
+    """Print a curl command that sends a request, signed as the provider would sign it now. The secret
+    comes from the spec, or from the variable or file that the spec names; that must exist where this
+    command runs."""
     from gateway.cli.signing import curl_of
 
     split = urlsplit(url)

@@ -17,26 +17,28 @@ from gateway.setting_rows import WORKERS_MAX
 def dev(
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 8017,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Redis and Postgres files, and DIR/run/.")] = Path(
-        ".sluice"
-    ),
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder for data of Redis and Postgres, and for DIR/run/.")
+    ] = Path(".sluice"),
     spec: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Spec of tenant main; else an example, if it has none."),
+        typer.Option(
+            metavar="FILE", help="The spec of tenant main; default: an example, if none is deployed."
+        ),
     ] = None,
     redis: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="A running Redis; default: one is started."),
+        typer.Option(metavar="URL", help="A running Redis; default: start one."),
     ] = None,
     postgres: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Postgres that is already there, likewise.")
+        str | None, typer.Option(metavar="URL", help="A running Postgres; default: start one.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=WORKERS_MAX, help="Gateway processes.")] = 1,
     allow_private_targets: Annotated[
         bool,
         typer.Option(
             "--allow-private-targets",
-            help="Subscriptions may go to http and to private addresses (development only).",
+            help="Allow subscriptions to http:// and private addresses (development only).",
         ),
     ] = False,
 ) -> None:
