@@ -15,6 +15,7 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -99,6 +100,8 @@ class Reactor:
         self.coordinator = Coordinator(pool, submit, self._spec_by, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
+        self._hearing = False
+        self._ends = ExitStack()  # of hearing
         self._declared: object = None
         self._specs: OrderedDict[tuple[bytes, int], Deployed | None] = OrderedDict()
         self._counts: dict[str, float] = {}
@@ -123,6 +126,7 @@ class Reactor:
 
     async def stop(self) -> None:
         await ended(self._tasks)
+        self._hear(of_commits=False)
         await ended(self._following.values())
         await self._firing.stop()
         try:
@@ -137,9 +141,8 @@ class Reactor:
         yield Reading("sluice_sagas_stuck", self._counts.get("stuck", 0))
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
-        with self._listen(self._woken.set):
-            is_due = self._woken.is_set if work == self._look else None
-            await self._repeated.run(work, pause_s, is_due)
+        is_due = self._woken.is_set if work == self._look else None
+        await self._repeated.run(work, pause_s, is_due)
 
     async def _count(self) -> None:
         begun = time.monotonic()
@@ -160,7 +163,9 @@ class Reactor:
         await self._declare()
         caught_up, self._caught_up = self._caught_up, {}
         seen = [PgUUID(tenant) for tenant in caught_up], list(caught_up.values())
-        for row in await fetch(self._pool, "hold_reacting", self.owner, self._lease_s, TENANTS_MAX, *seen):
+        held = await fetch(self._pool, "hold_reacting", self.owner, self._lease_s, TENANTS_MAX, *seen)
+        self._hear(of_commits=bool(held))
+        for row in held:
             tenant = row["tenant"].bytes
             if tenant not in self._following and tenant not in self._full():
                 task = asyncio.create_task(self._follow_one(tenant, row))
@@ -168,6 +173,14 @@ class Reactor:
                 task.add_done_callback(lambda _, tenant=tenant: self._following.pop(tenant))  # type: ignore[misc]
         if self._following:
             await asyncio.wait(self._following.values(), timeout=LOOK_EVERY_S)
+
+    def _hear(self, *, of_commits: bool) -> None:
+        """A process without tenants hears of none: an announcement costs its sender and all that hear it."""
+        if of_commits and not self._hearing:
+            self._ends.enter_context(self._listen(self._woken.set))
+        elif not of_commits:
+            self._ends.close()
+        self._hearing = of_commits
 
     async def _declare(self) -> None:
         serving = self._catalog.serving
