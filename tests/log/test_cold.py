@@ -191,3 +191,66 @@ async def test_many_are_read_by_one_statement_each_with_its_own_events(log: Log)
         assert page is not None
         assert [one.event.payload for one in page.events] == [one.payload for one in each.events]
     assert asked == ["streams_narrow"]
+
+
+async def held_up(log: Log, stream: Stream) -> tuple[list[str], asyncio.Event]:
+    """The statements that were sent, none of which is answered before the event."""
+    await appended(log, append(stream, 2))
+    await pass_by(log, stream)
+    lane(log, stream).reader.cold._passed = 0
+    sent, answered = [], asyncio.Event()
+
+    async def hold(proceed: Proceed, name: str, *args: Any) -> Any:
+        sent.append(f"{name} of {len(args[0])}")
+        await answered.wait()
+        return await proceed()
+
+    interpose(log._reads, "fetch", hold)
+    return sent, answered
+
+
+async def read_at_once(log: Log, stream: Stream, count: int) -> list[asyncio.Future[Page | None]]:
+    """Asked for, and as far as they go by themselves."""
+    loop = asyncio.get_running_loop()
+    told: list[asyncio.Future[Page | None]] = [loop.create_future() for _ in range(count)]
+    for each in told:
+        log.look(Range(stream, narrow=NONE), each.set_result)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return told
+
+
+async def test_reads_wait_for_the_statement_under_way_and_share_the_next(log: Log) -> None:
+    stream = new_stream()
+    sent, answered = await held_up(log, stream)
+    told = await read_at_once(log, stream, 1)
+    for _ in range(3):
+        told += await read_at_once(log, stream, 2)
+    assert sent == ["streams_narrow of 1"]
+    answered.set()
+    assert {page.length for page in await asyncio.gather(*told) if page} == {2}
+    assert sent == ["streams_narrow of 1", "streams_narrow of 6"]
+
+
+async def test_many_waiting_reads_begin_a_second_statement_beside_the_first(log: Log) -> None:
+    stream = new_stream()
+    sent, answered = await held_up(log, stream)
+    told = await read_at_once(log, stream, 1)
+    told += await read_at_once(log, stream, cold._BESIDE)
+    told += await read_at_once(log, stream, cold._BESIDE)
+    assert sent == ["streams_narrow of 1", f"streams_narrow of {cold._BESIDE}"]
+    answered.set()
+    assert {page.length for page in await asyncio.gather(*told) if page} == {2}
+    assert len(sent) == 3
+
+
+async def test_answers_are_made_while_postgres_has_the_next_statement(log: Log) -> None:
+    stream = new_stream()
+    sent, answered = await held_up(log, stream)
+    seen: list[int] = []
+    log.look(Range(stream, narrow=NONE), lambda _: seen.append(len(sent)))
+    await read_at_once(log, stream, 0)
+    more = await read_at_once(log, stream, 2)
+    answered.set()
+    await asyncio.gather(*more)
+    assert seen == [2]

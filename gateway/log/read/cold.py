@@ -29,6 +29,8 @@ logger = logging.getLogger("sluice.log")
 COLD_READS: Final = 2
 """Of a partition: while Postgres answers one, what the other told is handed on."""
 _AT_A_TIME: Final = 64
+_BESIDE: Final = 32
+"""So many wait before a second statement begins beside one: two small ones cost both sides more than one."""
 _EVENTS_MAX: Final = 32
 _BYTES_MAX: Final = 64 * 1024
 """Of one stream: with more, it is read by itself."""
@@ -74,8 +76,10 @@ class ColdReads:
         self._settling = settling
         self._metrics = metrics
         self._fill = fill
-        self._queue: deque[_Asked] = deque()
+        self._narrow: deque[_Asked] = deque()
+        self._whole: deque[_Asked] = deque()
         self._work = asyncio.Event()
+        self._under_way = 0
         self._misses = 0
         self._passed = 0
 
@@ -93,21 +97,38 @@ class ColdReads:
     def ask(self, wanted: Range, here: Here | None, told: _Told) -> None:
         """`told` is called soon; with None where the stream is empty, longer than fits, or Postgres is
         away."""
-        self._queue.append(_Asked(wanted, here, told))
-        self._work.set()
+        asked = _Asked(wanted, here, told)
+        (self._narrow if asked.narrow else self._whole).append(asked)
+        self._wake()
+
+    def _wake(self) -> None:
+        """While a statement is under way, reads wait for its end, or until they are many."""
+        if len(self._narrow) + len(self._whole) >= (_BESIDE if self._under_way else 1):
+            self._work.set()
+        else:
+            self._work.clear()
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             await self._work.wait()
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), _AT_A_TIME))]
-            if not self._queue:
-                self._work.clear()
-            narrow = [each for each in batch if each.narrow]
-            whole = [each for each in batch if not each.narrow]
-            for asked, pages_of in ((narrow, self._narrow_pages), (whole, self._pages)):
-                if asked:
-                    self._tell(asked, await self._read(asked, pages_of))
+            if not self._work.is_set():
+                continue  # the other loop took them
+            queue, pages_of = (
+                (self._whole, self._pages) if self._whole else (self._narrow, self._narrow_pages)
+            )
+            asked = [queue.popleft() for _ in range(min(len(queue), _AT_A_TIME))]
+            self._under_way += 1
+            self._wake()
+            try:
+                pages = await self._read(asked, pages_of)
+            finally:
+                self._under_way -= 1
+                self._wake()
+            # The other loop sends its statement first: Postgres runs it while these answers are made.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            self._tell(asked, pages)
 
     async def _read(self, asked: Sequence[_Asked], pages_of: Any) -> Sequence[Page | None]:
         try:
