@@ -21,7 +21,7 @@ from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
-from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, Present, TakesLong, fold, is_light, presenting
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, Present, TakesLong, fold, is_light, merged, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.rules import Rule
 
@@ -218,21 +218,17 @@ class Folder:
     ) -> Folded | None:
         """The state after the events, which is kept; None where folding them takes too long to be done where
         everything else waits."""
-        if not is_light(folded, events, handlers):
-            return None
-        try:
-            folded = fold(
-                folded,
-                events,
-                handlers,
-                bytes_max=self.bytes_max,
-                at_once=AT_ONCE_LOOKS,
-                present=handlers.present,
-            )
-        except TakesLong:
-            return None
-        self.kept.put(place, folded)
-        return folded
+        present = handlers.present
+        after = merged(folded, events, handlers, self.bytes_max) if present is None else None
+        if after is None:
+            if not is_light(folded, events, handlers):
+                return None
+            try:
+                after = fold(folded, events, handlers, None, self.bytes_max, AT_ONCE_LOOKS, present)
+            except TakesLong:
+                return None
+        self.kept.put(place, after)
+        return after
 
     async def piece(
         self, place: Place, folded: Folded, events: Sequence[Recorded], handlers: Handlers

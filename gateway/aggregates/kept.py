@@ -35,7 +35,7 @@ _NOT_OF_A_FOLD: Final = frozenset({"name", "schema", "compiled", "rules", "tags"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Folded).decode
-_FORM: Final = (FOLD_REVISION, tuple(each.name for each in fields(Folded)))
+_FORM: Final = (FOLD_REVISION, Folded.__struct_fields__)
 
 
 def handlers_digest(declared: AggregateType | None) -> bytes:

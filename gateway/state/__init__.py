@@ -1,7 +1,16 @@
 """Events to state, by the spec's handlers. Pure."""
 
 from gateway.state.budget import STATE_BYTES_MAX, Budget, TakesLong
-from gateway.state.fold import AT_ONCE_LOOKS, EMPTY, FOLD_REVISION, Folded, HandlerError, fold, is_light
+from gateway.state.fold import (
+    AT_ONCE_LOOKS,
+    EMPTY,
+    FOLD_REVISION,
+    Folded,
+    HandlerError,
+    fold,
+    is_light,
+    merged,
+)
 from gateway.state.upcast import Present, declared_in, is_old, presenting, upcast
 
 __all__ = [
@@ -18,6 +27,7 @@ __all__ = [
     "fold",
     "is_light",
     "is_old",
+    "merged",
     "presenting",
     "upcast",
 ]

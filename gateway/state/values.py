@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
 from itertools import accumulate
 from typing import Final, cast
@@ -66,6 +66,22 @@ def read(text: bytes) -> Node | None:
         except msgspec.ValidationError:  # something else than an object
             return decode_raw(text)
     except ValueError:  # no UTF-8, or no JSON
+        return None
+
+
+def read_objects(texts: Sequence[bytes]) -> list[Fields] | None:
+    """What `read` makes of each, where all are objects; else None."""
+    joined = b"".join(texts)
+    if joined.count(b"{") + joined.count(b"[") > DATA_DEPTH_MAX and not all(
+        nests_within(text, DATA_DEPTH_MAX) for text in texts
+    ):
+        return None
+    try:
+        if not joined.isascii():
+            for text in texts:
+                text.decode()  # as in `read`
+        return list(map(decode_fields, texts))
+    except ValueError:  # something else than an object, no UTF-8, or no JSON
         return None
 
 

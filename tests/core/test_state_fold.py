@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.events import Recorded
-from gateway.state import EMPTY, Folded, HandlerError, TakesLong, fold, is_light
+from gateway.state import EMPTY, Folded, HandlerError, TakesLong, fold, is_light, merged
+from gateway.state.draft import FIELDS_MAX
 from gateway.state.fold import ERRORS_KEPT_MAX
 from spec.handlers import (
     DEFAULT_HANDLER,
@@ -71,7 +72,7 @@ def test_an_erased_event_counts_and_changes_nothing() -> None:
 
 
 def test_an_empty_handler_changes_nothing_even_by_data_that_is_unreadable() -> None:
-    assert folded(b'{"a":1}', b"{", by=()) == dataclasses.replace(
+    assert folded(b'{"a":1}', b"{", by=()) == replace(
         EMPTY, length=2, created_at_ms=1_700_000_001_123, updated_at_ms=1_700_000_002_123
     )
 
@@ -184,7 +185,7 @@ def test_folding_on_leaves_what_was_folded_as_it_was() -> None:
     after = folded(b"7", by=(Append(("a", "b"), DATA), Set(("c",), DATA)), on=before)
     assert after.data_json == b'{"a":{"b":[1,7]},"c":7}'
     assert repr(before) == kept
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         before.length = 9  # type: ignore[misc]
 
 
@@ -260,3 +261,56 @@ def test_a_long_text_nests_as_deep_as_a_short_one() -> None:
         for levels, fits in ((62, True), (63, True), (64, False)):
             sent = deep % (filler, b"[" * levels, b"]" * levels)
             assert (data(sent) == sent) is fits, (len(filler), levels)
+
+
+SOME = folded(b'{"a":1,"b":{"x":1}}', b"[", by=DEFAULT_HANDLER)
+LARGE = fold(SOME, [recorded(3, b'{"a":2}')], lambda _: DEFAULT_HANDLER, bytes_max=10)
+DEEP = b'{"a":%b%b}' % (b"[" * 63, b"]" * 63)
+
+
+@pytest.mark.parametrize("before", [EMPTY, SOME])
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (b'{"a":1.10,"c":"\\u00e9"}',),
+        (b'{"a":1}', b' {"b" : [2, 3]} ', b'{"a":{"y":1},"a":2}', b"{}"),
+        ('{"é":"ü"}'.encode(), b'{"a":3}'),
+        (DEEP, b'{"d":[1]}'),
+    ],
+)
+def test_events_that_merge_their_data_are_merged_to_what_a_fold_makes(
+    before: Folded, payloads: tuple[bytes, ...]
+) -> None:
+    events = [recorded(before.length + n, payload) for n, payload in enumerate(payloads, 1)]
+    after = merged(before, events, lambda _: DEFAULT_HANDLER)
+    assert after is not None
+    assert after == fold(before, events, lambda _: DEFAULT_HANDLER)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (),
+        (b'{"a":1}', None),
+        (b'{"a":1}', b""),
+        (b'{"a":1}', b"[2]"),
+        (b'{"a":1', b'"b":2}'),
+        (b'{"a":"\xc3"}',),
+        (b'{"a":"\xc3', b'\xa9"}'),
+        (b'{"a":%b}' % DEEP,),
+        (b'{"a":"%b"}' % (b"x" * 400_000),),
+        (b"{}",) * 1001,
+        (b"{%b}" % b",".join([b'"%d":0' % n for n in range(FIELDS_MAX)]), b'{"a":1}'),
+    ],
+)
+def test_events_that_may_not_just_be_merged_are_left_to_the_fold(payloads: tuple[bytes | None, ...]) -> None:
+    events = [recorded(SOME.length + n, payload) for n, payload in enumerate(payloads, 1)]
+    assert merged(SOME, events, lambda _: DEFAULT_HANDLER) is None
+
+
+def test_what_is_too_large_or_has_other_handlers_is_not_merged() -> None:
+    one = [recorded(LARGE.length + 1, b'{"a":1}')]
+    assert LARGE.too_large_at == 3
+    assert merged(LARGE, one, lambda _: DEFAULT_HANDLER) is None
+    assert merged(SOME, one, lambda _: DEFAULT_HANDLER, bytes_max=20) is None
+    assert merged(SOME, one, lambda _: (Merge((), DATA),)) is None

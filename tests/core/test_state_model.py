@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.events import Recorded
-from gateway.state import EMPTY, Folded, draft, fold, values
+from gateway.state import EMPTY, Folded, draft, fold, merged, values
 from spec import handlers as h
 from tests.core.state_reference import parse, reference
 from tests.core.state_samples import NUMBERS, recorded
@@ -194,3 +194,11 @@ def test_folds_whatever_bytes_are_stored(
     folded = _fold(EMPTY, events, handling)
     assert isinstance(parse(folded.data_json.decode()), dict)
     assert folded.length == len(stored)
+
+
+@settings(calm, max_examples=70)
+@given(st.lists(objects.map(str.encode) | payloads | bytes_stored, max_size=4), st.integers(8, 120))
+def test_what_is_merged_is_what_is_folded(stored: list[bytes], bytes_max: int) -> None:
+    events = [recorded(version, payload) for version, payload in enumerate(stored, 1)]
+    found = merged(EMPTY, events, lambda _: h.DEFAULT_HANDLER, bytes_max)
+    assert found in (None, fold(EMPTY, events, lambda _: h.DEFAULT_HANDLER, bytes_max=bytes_max))
