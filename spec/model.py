@@ -176,6 +176,8 @@ class Spec:
     """Whether any of its events may write others."""
     schedules: bool = field(init=False, compare=False)
     """Whether any of its events may set timers."""
+    recorded: bool = field(init=False, compare=False)
+    """Whether an append may be of records, or create a project."""
     telling: frozenset[str] = field(init=False, compare=False)
     """The types whose aliases are told without being asked for."""
 
@@ -187,5 +189,8 @@ class Spec:
         object.__setattr__(self, "implies", any(each.implies for each in types))
         timed = any(event.schedules for each in types for event in each.events.values())
         object.__setattr__(self, "schedules", timed)
+        projects = self.public_ids is not None and self.public_ids.projects is not None
+        recorded = projects or any(each.identity is not None for each in types)
+        object.__setattr__(self, "recorded", recorded)
         declared = {rule.prefix for each in types for event in each.events.values() for rule in event.tags}
         object.__setattr__(self, "tag_prefixes", frozenset({*self.aggregate_types, *declared}))

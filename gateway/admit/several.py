@@ -364,35 +364,34 @@ def _references(spec: Spec, sent: Sent) -> _References | Refusal:
     for path, target in given:
         if target.type not in spec.target_types:
             return unknown_target(target.type, spec, f"{path}.type")
-    canonical: dict[str, str] = {}
-    for path, ref in [("metadata.actor", actor), *given]:
-        if ref.id not in canonical:
-            found = canonicalize(ref.id, spec.singletons)
-            if found is None:
-                return bad_identifier(ref.id, spec, f"{path}.id")
-            canonical[ref.id] = found
+    actor_id = canonicalize(actor.id, spec.singletons)
+    if actor_id is None:
+        return bad_identifier(actor.id, spec, "metadata.actor.id")
     if not given:  # as mostly
-        return _References(canonical[actor.id], (_NO_TARGET,) * len(sent.events))
+        return _References(actor_id, (_NO_TARGET,) * len(sent.events))
+    canonical: dict[str, str] = {}
+    for path, target in given:
+        if target.id not in canonical:
+            found = canonicalize(target.id, spec.singletons)
+            if found is None:
+                return bad_identifier(target.id, spec, f"{path}.id")
+            canonical[target.id] = found
     meant = [each.target or shared for each in sent.events]
     named = [_NO_TARGET if each is None else (each.type, canonical[each.id]) for each in meant]
-    return _References(canonical[actor.id], tuple(named))
+    return _References(actor_id, tuple(named))
 
 
 def _made(
     types: Sequence[EventType], envelope: Envelope, references: _References, minting: EventContext
 ) -> tuple[Event, ...]:
     causation = None if envelope.causation_id is None else uuid_bytes(envelope.causation_id)
-    return tuple(
-        [
-            revised(
-                Event(
-                    minting.mint() if event.event_id is None else uuid_bytes(event.event_id),
-                    event_type.name, envelope.actor_type, references.actor_id, *target,
-                    minting.correlation_id, causation, minting.spec_rev, minting.now_ms, envelope.extra,
-                    event.data_raw,
-                ),
-                event_type.revision,
-            )
-            for event_type, event, target in zip(types, envelope.events, references.targets, strict=True)
-        ]
-    )  # fmt: skip
+    events = []
+    for event_type, event, target in zip(types, envelope.events, references.targets, strict=True):
+        made = Event(
+            minting.mint() if event.event_id is None else uuid_bytes(event.event_id),
+            event_type.name, envelope.actor_type, references.actor_id, *target,
+            minting.correlation_id, causation, minting.spec_rev, minting.now_ms, envelope.extra,
+            event.data_raw,
+        )  # fmt: skip
+        events.append(made if event_type.revision == 1 else revised(made, event_type.revision))
+    return tuple(events)

@@ -90,6 +90,10 @@ class Records:
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """As the log's."""
+        deployed = self._deployed_of(tenant_of(tenant))
+        if deployed is None or not deployed.spec.recorded:
+            self._ruled.append_each(tenant, asked)
+            return
         others: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
             work = self._work(append)
@@ -102,7 +106,7 @@ class Records:
     def _work(self, append: Append) -> Coroutine[None, None, Outcome] | None:
         """What appends it where events of it are records, or make a project."""
         deployed = self._deployed_of(tenant_of(append.stream.tenant))
-        if deployed is None:
+        if deployed is None or not deployed.spec.recorded:
             return None
         types = deployed.spec.aggregate_types
         if append.spread is not None or append.condition is not None or append.sources:

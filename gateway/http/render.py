@@ -6,13 +6,13 @@ held to a grammar without quotes or control characters before it was stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gateway.errors import Refusal
 from gateway.event_json import event_json, fed_json
-from gateway.events import Appended, FeedPlace, Recorded, uuid_text
+from gateway.events import Appended, FeedPlace, Recorded, Stream, uuid_text
 from gateway.relay.position import encode_place
 
 __all__ = ["event_json", "events_json", "fed_json"]
@@ -51,14 +51,14 @@ def batch_receipt_json(done: Appended) -> bytes:
 def receipt_of_several_json(done: Appended, aggregate_type: str) -> bytes:
     """The answer to an append of events that name their aggregates; `aggregate_type` is that of all of them,
     where they are of one aggregate."""
-    ids = enumerate(done.event_ids)
-    places = [(each.aggregate_type, each.key, version) for each, version in done.places] or [
-        (aggregate_type, done.key, done.first_version + n) for n in range(len(done.event_ids))
-    ]
+    places: Sequence[tuple[Stream, int]] = done.places
+    if not places:
+        stream = Stream(b"", aggregate_type, done.key)
+        places = [(stream, done.first_version + n) for n in range(len(done.event_ids))]
     events = [
-        f'{{"aggregate_type":"{of_type}","key":"{key}","event_id":"{uuid_text(event_id)}",'
+        f'{{"aggregate_type":"{stream.aggregate_type}","key":"{stream.key}","event_id":"{uuid_text(event_id)}",'
         f'"stream_id":"{version}-0","length":{version}}}'
-        for (of_type, key, version), (_, event_id) in zip(places, ids, strict=True)
+        for (stream, version), event_id in zip(places, done.event_ids, strict=True)
     ]
     return (
         f'{{"ok":true,"position":"{position_text(done.last)}","count":{len(events)},{_implied(done)}'

@@ -59,13 +59,16 @@ class Conditions:
         nothing matches up to its position. None: Postgres is to be asked."""
         condition, partition = append.condition, self._partition
         assert condition is not None
-        if not partition.in_redis or not all(item.tags for item in condition.items):
+        if not partition.in_redis:
             return None
+        for item in condition.items:
+            if not item.tags:
+                return None
         if condition.after and not partition.marks.has(condition.after, condition.mark):
             return None
         self._in(partition.epoch)
-        looked_at = (append.stream.tenant, condition.items) in self._looked_at
-        if condition.after < self._told_from and not looked_at:
+        query = append.stream.tenant, condition.items
+        if condition.after < self._told_from and query not in self._looked_at:
             return None
         return Look(partition.epoch, condition.after, 0)
 
