@@ -73,11 +73,11 @@ class Keeper:
     def _committed(self, placed: Sequence[SequencedAppend]) -> None:
         for each in placed:
             if each.spread is None:
-                self._recent.add(each.stream, each.first_version, each.events)
-                before = each.first_version - 1
-                last = (before + len(each.events)) // KEEP_EVERY * KEEP_EVERY
-                if last > before:
-                    self._due_at(each.stream, last, each.events[last - before :])
+                stream, first, events = each.stream, each.first_version, each.events
+                self._recent.add(stream, first, events)
+                last = (first + len(events) - 1) // KEEP_EVERY * KEEP_EVERY
+                if last >= first:
+                    self._due_at(stream, last, events[last - first + 1 :])
             else:
                 for (stream, version), event in zip(each.places(), each.events, strict=True):
                     self._recent.add(stream, version, (event,))

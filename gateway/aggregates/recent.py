@@ -70,7 +70,9 @@ class RecentEvents:
             self._drop(stream)
             return
         run.events += events
-        size = sum([event_bytes(event) + _EVENT_BYTES for event in events])
+        size = len(events) * _EVENT_BYTES
+        for event in events:
+            size += event_bytes(event)
         run.size += size
         self.size_bytes += size
         if self.size_bytes > self._bytes_max:

@@ -283,13 +283,12 @@ class Queue(deque[Pending]):
         so what was expired is there."""
         before = len(self)
         while self and self[0].done:
-            self._took(self.popleft())
+            self._let_go_of(self.popleft().append.size_bytes + APPEND_BYTES)
         return len(self) < before
 
-    def _took(self, pending: Pending) -> None:
-        size = pending.append.size_bytes + APPEND_BYTES
-        self.size_bytes -= size
-        self._backlog.size_bytes -= size
+    def _let_go_of(self, held: int) -> None:
+        self.size_bytes -= held
+        self._backlog.size_bytes -= held
 
     def put_back(self, back: list[Pending]) -> None:
         """Where they were before they were taken."""
@@ -315,7 +314,7 @@ class Queue(deque[Pending]):
         not yet. What was answered meanwhile (a deadline) falls out here."""
         batch: list[Pending] = []
         most = min(most, limits.sequence_appends_max)
-        events = size = 0
+        events = size = held = 0
         while self and len(batch) < most:
             pending = self[0]
             if looked_up and pending.to_look_up:
@@ -326,11 +325,13 @@ class Queue(deque[Pending]):
                 or events + len(append.events) > limits.commit_rows_max
             ):
                 break
-            self._took(self.popleft())
-            if not pending.done:
+            self.popleft()
+            held += append.size_bytes + APPEND_BYTES
+            if not pending.waiter.done():
                 batch.append(pending)
                 size += append.size_bytes
                 events += len(append.events)
+        self._let_go_of(held)
         return batch
 
 
