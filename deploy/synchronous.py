@@ -1,4 +1,4 @@
-"""Writes the client without asyncio anew from the one with it, so that neither is written twice.
+"""Generates the client without asyncio from the one with it, so that neither is written twice.
 
     python deploy/synchronous.py [--check]
 
@@ -14,16 +14,24 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).parents[1] / "gateway/client"
-MODULES = {"asynchronous.py": "synchronous.py", "async_pool.py": "sync_pool.py"}
+MODULES = {
+    "asynchronous.py": "synchronous.py",
+    "async_caller.py": "sync_caller.py",
+    "async_feed.py": "sync_feed.py",
+    "async_pool.py": "sync_pool.py",
+}
 HEAD = "# Made by deploy/synchronous.py from {source}: change that one.\n"
 WORDS = (
     (r"The client with asyncio\.", "The client with plain calls."),
+    (r"\bThe feed as the client with asyncio reads it", "The feed as the client with plain calls reads it"),
+    (r"How the client with asyncio carries", "How the client with plain calls carries"),
     (r"A client's connections with asyncio", "A client's connections, for any threads"),
     (r"\bimport asyncio\n", "import threading\nimport time\n"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\basyncio\.Semaphore\b", "threading.Semaphore"),
-    (r"\basync_(network|pool)\b", r"sync_\1"),
+    (r"\basync_(caller|feed|network|pool)\b", r"sync_\1"),
     (r"\bAsyncClient\b", "Client"),
+    (r"\bAsync(Caller|FeedReader)\b", r"\1"),
     (r"\bAsyncGenerator\[([^\]]+), None\]", r"Generator[\1, None, None]"),
     (r"\bAsyncGenerator\b", "Generator"),
     (r"\bAsync(Iterator|Iterable)\b", r"\1"),
@@ -58,7 +66,7 @@ def main(check: bool) -> int:
     stale = []
     for source, target in MODULES.items():
         text = made(source, (CLIENT / source).read_text())
-        if (CLIENT / target).read_text() != text:
+        if not (CLIENT / target).exists() or (CLIENT / target).read_text() != text:
             stale.append(target)
             if not check:
                 (CLIENT / target).write_text(text)

@@ -174,7 +174,8 @@ def _append_file(
         say("  ".join([f"event {event['event_id']}", event["aggregate_type"], event["key"],
                        f"length {event['length']}"]))  # fmt: skip
     replayed = answer.headers.get("idempotency-replayed") == "true"
-    say(f"{'was there already' if replayed else 'appended'}: {told['count']} events, all of them")
+    events = "1 event" if told["count"] == 1 else f"{told['count']} events"
+    say(f"{'appended before' if replayed else 'appended'}: {events}")
 
 
 def _pair(text: str, hint: str) -> tuple[str, str]:

@@ -3,31 +3,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Unpack
 
-from gateway.client import answers, bulk, calls, imports
+from gateway.client import bulk, calls, imports
 from gateway.client.connection import (
-    BATCH_WAIT_S,
-    FOLLOW_READ_S,
-    Following,
-    RetryLog,
     chance,
-    default_head,
     new_key,
 )
-from gateway.client.errors import Refused, Unavailable
-from gateway.client.http1 import address_of
+from gateway.client.errors import Refused
 from gateway.client.model import (
     BulkAppend,
     Child,
     Claim,
     Condition,
     Event,
-    FeedPage,
     Hashes,
     NewEvent,
     Provisioned,
@@ -45,34 +37,18 @@ from gateway.client.options import (
     AppendAllOptions,
     AppendOptions,
     CreateOptions,
-    FeedOptions,
     ImportOptions,
     RowOptions,
 )
-from gateway.client.positions import SavedPosition
-from gateway.client.retry import Answer, Attempts, Call, Lost, Patience, Request, T, attempts
-from gateway.client.sync_pool import Pool
+from gateway.client.retry import Call, T
+from gateway.client.sync_feed import FeedReader
 
 
-class Client:
+class Client(FeedReader):
     """Calls repeat by themselves what may be repeated, for as long as `patience` says. Each raises Refused
     for what the service refuses, Unavailable where it gives no answer in time. Making one raises Refused
     for an API key that no header can carry, ValueError for a URL that is none.
     Threads may share a `Client`."""
-
-    def __init__(self, url: str, key: str, *, patience: Patience | None = None) -> None:
-        self._patience = patience or Patience()
-        self._pool = Pool(address_of(url), default_head(key))
-        self._retries = RetryLog()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._pool.close()
 
     # -- appends
 
@@ -351,139 +327,8 @@ class Client:
         stays that event. Takes a key of scope admin."""
         return self._carry_out(calls.replay(deliveries))
 
-    # -- the feed
-
-    def feed(
-        self, *, limit: int = calls.PAGE_EVENTS, wait_s: int = 0, **options: Unpack[FeedOptions]
-    ) -> FeedPage:
-        """One page of what is committed; with `wait_s`, where nothing is left, the first that comes."""
-        return self._carry_out(calls.feed(limit, wait_s, options))
-
-    def query(
-        self,
-        items: Sequence[Mapping[str, object]],
-        *,
-        limit: int = calls.PAGE_EVENTS,
-        wait_s: int = 0,
-        **options: Unpack[FeedOptions],
-    ) -> FeedPage:
-        """The same of the events that a query matches: any of its items, each of which names `types`, one of
-        which the event has, `tags`, all of which it has, or both. A decision reads with a query and appends
-        on the condition that nothing else matches it behind the page's `position`."""
-        return self._carry_out(calls.query(items, limit, wait_s, options))
-
-    def follow(
-        self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
-    ) -> Generator[Event, None, None]:
-        """Every committed event in order, without an end: from the saved position, where there is one, else
-        from `after`. Connections that break are replaced without a gap.
-
-        An event counts as processed once the next one is asked for; then its position is saved, at most once
-        a second and at the end. After a crash what was processed since comes again, with the same
-        ids: a second's events, or the last ones before a quiet time.
-
-        Raises Refused for what the service refuses, and waits out everything else.
-        """
-        return self._follow(saved, options, answers.decode_event)
-
-    def follow_json(
-        self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
-    ) -> Generator[bytes, None, None]:
-        """The same, each event as the JSON that the feed sends."""
-        return self._follow(saved, options, bytes)
-
-    def follow_batches(
-        self,
-        saved: SavedPosition | None = None,
-        *,
-        limit: int = calls.PAGE_EVENTS,
-        until_caught_up: bool = False,
-        **options: Unpack[FeedOptions],
-    ) -> Generator[FeedPage, None, None]:
-        """The same in batches of up to `limit` events, for those who write many in one transaction:
-        `caught_up` says that a batch was all there is, `position` is to be kept with what it made. A batch
-        counts as processed once the next one is asked for. The first batch that is caught up is given even if
-        it is empty, and with `until_caught_up` is the last one; later ones have events."""
-        following = Following(options, saved, self._patience)
-        if following.from_now:
-            following.begin(self._now(following))
-        was_caught_up = False
-        try:
-            while True:
-                wait_s = BATCH_WAIT_S if was_caught_up else 0
-                try:
-                    page = self.feed(limit=limit, wait_s=wait_s, **following.page_options())
-                except Unavailable:
-                    time.sleep(following.pause_s(chance()))
-                    continue
-                if page.events or (page.caught_up and not was_caught_up):
-                    yield page
-                following.read(page.position)
-                was_caught_up = page.caught_up
-                if until_caught_up and was_caught_up:
-                    return
-        finally:
-            following.end()
-
-    def _follow(
-        self, saved: SavedPosition | None, options: FeedOptions, decode: Callable[[bytes], T]
-    ) -> Generator[T, None, None]:
-        following = Following(options, saved, self._patience)
-        if following.from_now:
-            following.begin(self._now(following))
-        try:
-            while True:
-                why = "the connection ended"
-                try:
-                    with self._pool.streamed(following.request(), FOLLOW_READ_S) as response:
-                        if response.status != 200:
-                            why = following.refused(response.answer())
-                        else:
-                            for received in response.parts():
-                                for document in following.received(received):
-                                    yield decode(document)
-                                    following.processed()
-                except OSError as trouble:  # the gateway or the network is away: connect again
-                    why = str(trouble) or type(trouble).__name__
-                pause_s = following.pause_s(chance())
-                self._retries.repeated("following the feed", why, pause_s)
-                time.sleep(pause_s)
-        finally:
-            following.end()
-
-    def _now(self, following: Following) -> str:
-        """Behind all that is committed when it is found out."""
-        while True:
-            try:
-                return (self.feed(limit=1, **following.options)).position
-            except Unavailable:
-                time.sleep(following.pause_s(chance()))
-
     # -- anything else
 
     def call(self, call: Call[T]) -> T:
         """A request that has no method here, repeated and refused as the others."""
         return self._carry_out(call)
-
-    # -- carrying out
-
-    def _carry_out(self, call: Call[T]) -> T:
-        steps = attempts(call, self._patience, monotonic, chance)
-        return self._follow_steps(steps)
-
-    def _follow_steps(self, steps: Attempts[T]) -> T:
-        step = next(steps)
-        what = ""
-        while True:
-            got: Answer | Lost | None = None
-            if isinstance(step, Request):
-                what = f"{step.method} {step.path}"
-                got = self._pool.exchange(step)
-            else:
-                self._retries.repeated(what, step.why, step.seconds)
-                time.sleep(step.seconds)
-            try:
-                step = steps.send(got)
-            except StopIteration as done:
-                result: T = done.value
-                return result
