@@ -82,7 +82,7 @@ class KeptStates:
         try:
             rows = await self._postgres.fetch(
                 "kept_nearest", *_of(stream), self.handlers(stream, deployed), last,
-                self._log.partition_of(stream.tenant),
+                self._log.partition(stream.tenant),
             )  # fmt: skip
         except PostgresTrouble:
             return EMPTY
@@ -107,7 +107,7 @@ class KeptStates:
         packed = _encode(folded)
         await self._postgres.fetch(
             "keep_state", *_of(stream), self.handlers(stream, deployed), folded.length, packed,
-            self._log.partition_of(stream.tenant), rewound, stride_of(folded.length, len(packed)),
+            self._log.partition(stream.tenant), rewound, stride_of(folded.length, len(packed)),
         )  # fmt: skip
         self._written.inc()
 

@@ -74,6 +74,18 @@ class PartitionWorkers:
     connection: CommitConnection
 
 
+class _LaneOf(dict[bytes, PartitionWorkers]):
+    """Of each tenant; found out once."""
+
+    def __init__(self, lanes: Sequence[PartitionWorkers]) -> None:
+        super().__init__()
+        self._lanes = lanes
+
+    def __missing__(self, tenant: bytes) -> PartitionWorkers:
+        lane = self[tenant] = self._lanes[partition_of(tenant, len(self._lanes))]
+        return lane
+
+
 class Log:
     """Every public method may be called from any request; none of them blocks another."""
 
@@ -142,7 +154,7 @@ class Log:
             self._metrics,
             self.watch.in_touch,
         )
-        self._lane_of: dict[bytes, PartitionWorkers] = {}
+        self._lane_of = _LaneOf(self._lanes)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _partition(self, number: int) -> Partition:
@@ -183,22 +195,21 @@ class Log:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        return self._lane_for(append.stream.tenant).sequencer.submit(append)
+        return self._lane_of[append.stream.tenant].sequencer.submit(append)
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """Many appends of one tenant, each with who is told its outcome. None of them waits for another."""
-        lane = self._lane_of.get(tenant) or self._lane_for(tenant)  # a call less, for each append
-        lane.sequencer.submit_each(asked)
+        self._lane_of[tenant].sequencer.submit_each(asked)
 
     def append_linked(self, append: Append, waiter: Waiter, link: Link, deadline: float) -> None:
         """One that was decided on the state that another append leaves (Link); what else it may be told,
         `append` says. `deadline` is by the loop's clock."""
-        self._lane_for(append.stream.tenant).sequencer.submit_linked(append, waiter, link, deadline)
+        self._lane_of[append.stream.tenant].sequencer.submit_linked(append, waiter, link, deadline)
 
     async def settled(self, retry: Retry) -> Appended | Mismatch | None:
         """The receipt of an append that is committed already, and settled, whatever the spec says of it by
         now; None when no append holds its identities. Raises PostgresTrouble."""
-        lane = self._lane_for(retry.tenant)
+        lane = self._lane_of[retry.tenant]
         claims = await look_up(self._postgres, lane.partition.number, (retry,))
         outcome: Appended | Mismatch
         match claims.judge_retry(retry):
@@ -219,7 +230,7 @@ class Log:
         found = await receipt_by(self._reads, tenant, chosen, event_id)
         if found is not None:
             assert found.last is not None
-            partition = self._lane_for(tenant).partition
+            partition = self._lane_of[tenant].partition
             await self._settling.found(partition, found.last.seq, found.event_ids[-1])
         return found
 
@@ -232,23 +243,23 @@ class Log:
         """Committed events and the stream's committed length; `strong`: as Postgres has them, whatever Redis
         says. Raises PostgresTrouble."""
         trusted = not strong and self.watch.in_touch()
-        return await self._lane_for(wanted.stream.tenant).reader.page(wanted, trusted=trusted)
+        return await self._lane_of[wanted.stream.tenant].reader.page(wanted, trusted=trusted)
 
     def in_redis(self, tenant: bytes) -> bool:
         """Whether `look` may tell anything."""
-        return self.watch.in_touch() and self._lane_for(tenant).partition.in_redis
+        return self.watch.in_touch() and self._lane_of[tenant].partition.in_redis
 
     def look(self, wanted: Range, told: Callable[[Page | None], None]) -> None:
         """Without a task: `told` is called soon, with the page where Redis tells all of it, else None."""
-        self._lane_for(wanted.stream.tenant).reader.look(wanted, told)
+        self._lane_of[wanted.stream.tenant].reader.look(wanted, told)
 
     async def version_at(self, stream: Stream, at_ms: int) -> int:
         """The last version recorded at or before a time; 0: none. Raises PostgresTrouble."""
-        return await self._lane_for(stream.tenant).reader.version_at(stream, at_ms)
+        return await self._lane_of[stream.tenant].reader.version_at(stream, at_ms)
 
     async def event(self, tenant: bytes, event_id: bytes) -> Recorded | None:
         """An event of the tenant by its id. Raises PostgresTrouble."""
-        return await self._lane_for(tenant).reader.event(tenant, event_id)
+        return await self._lane_of[tenant].reader.event(tenant, event_id)
 
     async def reached(self, stream: Stream, length: int, timeout_s: float) -> bool:
         """Waits until the stream is that long; False when it is not by then. Raises PostgresTrouble."""
@@ -268,40 +279,30 @@ class Log:
     async def forget(self, tenant: bytes, streams: Sequence[Stream]) -> None:
         """Redis holds these streams of a tenant no more, as far as all of them is committed. Raises
         RedisTrouble."""
-        await self._evictor.forget(self._lane_for(tenant).partition, streams)
+        await self._evictor.forget(self._lane_of[tenant].partition, streams)
 
     def partition(self, tenant: bytes) -> int:
         """Where all events of the tenant are."""
-        return self._lane_for(tenant).partition.number
+        return self._lane_of[tenant].partition.number
 
     def committed_seq(self, tenant: bytes) -> int:
         """How far the tenant's partition is known to be committed; 0 before that is known."""
-        return self._lane_for(tenant).partition.committed_seq
+        return self._lane_of[tenant].partition.committed_seq
 
     def epoch(self, tenant: bytes) -> int:
         """The epoch of the tenant's partition. What was read in another one may have been given up since."""
-        return self._lane_for(tenant).partition.epoch
+        return self._lane_of[tenant].partition.epoch
 
     def rewinds(self, tenant: bytes) -> int:
         """How often committed events of the tenant's partition were given up, or missed, since this
         gateway began. What was read before may have been among them; else what was committed stays as it
         is."""
-        return self._lane_for(tenant).partition.rewinds
+        return self._lane_of[tenant].partition.rewinds
 
     def rewound(self, tenant: bytes) -> int:
         """The epoch in which committed events of the tenant's partition were last given up; 0: never. The
         same at every gateway, within a second."""
-        lane = self._lane_of.get(tenant) or self._lane_for(tenant)
-        return lane.partition.rewound
-
-    def partition_of(self, tenant: bytes) -> int:
-        return self._lane_for(tenant).partition.number
-
-    def _lane_for(self, tenant: bytes) -> PartitionWorkers:
-        lane = self._lane_of.get(tenant)
-        if lane is None:
-            lane = self._lane_of[tenant] = self._lanes[partition_of(tenant, self.instance.partitions)]
-        return lane
+        return self._lane_of[tenant].partition.rewound
 
     # -- life
 

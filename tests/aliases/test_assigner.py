@@ -128,7 +128,7 @@ async def test_a_commit_whose_answer_is_lost_numbers_no_aggregate_twice(
 ) -> None:
     registry = await open_one(assigning=False)
     streams = [await registry.create(tenant) for _ in range(3)]
-    lose_commit_replies(registry.log._lane_for(tenant.bytes).connection, run=carried_out)
+    lose_commit_replies(registry.log._lane_of[tenant.bytes].connection, run=carried_out)
     assert [await registry.names_of(each) for each in streams] == [["VNO-1"], ["VNO-2"], ["VNO-3"]]
     assert await registry.names_of(await registry.create(tenant)) == ["VNO-4"]
 

@@ -229,7 +229,7 @@ async def open_gateway(place: Place, redis_timeout_s: float = 2, **limits: float
 
 
 def lane(log: Log, stream: Stream) -> PartitionWorkers:
-    return log._lane_for(stream.tenant)
+    return log._lane_of[stream.tenant]
 
 
 def partition_number(log: Log, stream: Stream) -> int:

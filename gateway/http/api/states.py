@@ -75,7 +75,7 @@ class States:
 
     def is_begun(self, subject: Subject) -> bool:
         """Whether a first read ended before the newest event: the application continues, once for all."""
-        return _place(subject) in self._begun
+        return bool(self._begun) and _place(subject) in self._begun
 
     def begin_first(self, subject: Subject) -> bool:
         """Whether no other request reads the aggregate for the first time just now; `end_first` must follow

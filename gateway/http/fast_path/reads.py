@@ -85,7 +85,7 @@ class FastReads:
         if len(segments) == 2 and self._states.is_begun(subject):
             self._callers.take_back(principal)
             return False  # the application continues once for all
-        if len(segments) == 2 and not self._states.kept(subject).length:
+        if len(segments) == 2 and not wanted.known:  # nothing of it is kept
             if not self._states.begin_first(subject):
                 self._callers.take_back(principal)
                 return False  # the application waits for who reads it already
