@@ -37,7 +37,7 @@ from gateway.names.claims import claims_of
 from gateway.names.records import Record, record_of
 from gateway.state import EMPTY, Folded
 from gateway.state.implications import Emitted, Unfit, emitted, view_of
-from gateway.state.rules import Violation, judge
+from gateway.state.rules import Budgets, Violation, judge_within
 from gateway.stored_extra import RecordSaid, split, with_record
 from spec.identifiers import HUMANE_RANDOM_BYTES, canonicalize, mint_humane
 from spec.identity import IdentityRule
@@ -106,9 +106,10 @@ class Judging:
     records: dict[Stream, tuple[int, Record | None]] = field(default_factory=dict)
     """Of its aggregates whose last record was read: their lengths then, and that record."""
 
-    def run(self) -> Judged | Stream | RecordWanted:
-        """The stream whose state, or whose last record, has to be read first; or the verdict."""
-        append = self.append
+    def run(self, at_once: int | None = None) -> Judged | Stream | RecordWanted:
+        """The stream whose state, or whose last record, has to be read first; or the verdict. Raises
+        TakesLong where `at_once` bounds what all of it may test, since everything else waits."""
+        append, budgets = self.append, Budgets.of(self.bytes_max, at_once)
         types = self.deployed.spec.aggregate_types
         rows = _own_rows(append)
         numbers = {stream: n for n, stream in enumerate(append.streams)}
@@ -145,7 +146,7 @@ class Judging:
                     return Judged(append, {number: _NO_LENGTH})
                 # Its last record may have been read at another length: the smaller one is a conflict then.
                 pinned[number], tip = min(pinned.get(number, state.length), state.length), state
-            verdict = self._verdict(tip, row) if declared.by_state else tip
+            verdict = self._verdict(tip, row, budgets) if declared.by_state else tip
             if isinstance(verdict, Violation):
                 if row.level == 0:
                     n = row.own
@@ -158,7 +159,7 @@ class Judging:
             if event_type is None or not event_type.implies:
                 continue
             try:
-                implied = self._implied(row, event_type, verdict, len(rows))
+                implied = self._implied(row, event_type, verdict, len(rows), budgets)
             except _Refused as refused:
                 return Judged(append, pinned, refused=refused.refused)
             rows += implied
@@ -174,21 +175,24 @@ class Judging:
         lengths = self.append.lengths
         return number >= len(lengths) or fits(lengths[number], length)
 
-    def _verdict(self, tip: Folded, row: _Row) -> Folded | Violation:
+    def _verdict(self, tip: Folded, row: _Row, budgets: Budgets) -> Folded | Violation:
         of_type = row.stream.aggregate_type
         handlers = Handlers(self.deployed, of_type)
         events = handlers.presented((Recorded(row.stream, tip.length + 1, row.event),))
-        return judge(tip, events, Rules(self.deployed, of_type), handlers, self.bytes_max, None)
+        return judge_within(tip, events, Rules(self.deployed, of_type), handlers, budgets)
 
     def _rule_refuses(self, row: _Row, verdict: Violation) -> ImplicationRefused:
         length = self.states[row.stream].length
         return ImplicationRefused(row.own, "rule_violated", verdict.error, row.path, row.stream, length)
 
-    def _implied(self, row: _Row, event_type: EventType, after: Folded, count: int) -> list[_Row]:
+    def _implied(
+        self, row: _Row, event_type: EventType, after: Folded, count: int, budgets: Budgets
+    ) -> list[_Row]:
         """Raises _Refused."""
         recorded = Recorded(row.stream, after.length, row.event)
         room = IMPLIED_MAX - (count - len(self.append.events))
-        found = emitted(view_of(recorded, after.data_json), event_type.implications, room)
+        view = view_of(recorded, after.data_json, budgets.judging)
+        found = emitted(view, event_type.implications, room)
         base = f"{row.path}." if row.path else ""
         if isinstance(found, Unfit):
             raise _Refused(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -31,6 +32,7 @@ from gateway.events import (
 )
 from gateway.log.log import Log
 from gateway.postgres.errors import PostgresTrouble
+from gateway.state import AT_ONCE_LOOKS, TakesLong
 from gateway.telemetry.metrics import Metrics
 
 DeployedOf = Callable[[UUID], Deployed | None]
@@ -68,7 +70,11 @@ class RuledSeveral:
             return append
         if append.size_bytes >= _AT_ONCE_BYTES:
             return None
-        judged = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max).run()
+        judging = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max)
+        try:
+            judged = judging.run(AT_ONCE_LOOKS)
+        except TakesLong:
+            return None
         if not isinstance(judged, Judged) or judged.pinned or judged.refused is not None:
             return None
         return judged.append
@@ -128,9 +134,11 @@ class RuledSeveral:
         judging = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max)
         while True:
             size = append.size_bytes + sum([each.size_bytes for each in judging.states.values()])
+            judged = None
             if size < _AT_ONCE_BYTES and not judging.states.keys() - append.streams:
-                judged = judging.run()
-            else:
+                with suppress(TakesLong):
+                    judged = judging.run(AT_ONCE_LOOKS)
+            if judged is None:
                 judged = await self._aside.run(append.stream.tenant, judging.run)
             if isinstance(judged, Judged):
                 return judged

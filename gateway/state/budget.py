@@ -18,6 +18,13 @@ that sets two fields to `@` doubles the state with each event; without a limit, 
 memory of the gateway."""
 
 
+NESTED_BYTES: Final = 256
+SPELLED_BYTES: Final = 16
+"""What takes about as long as to test an item where everything else waits: to find how deep so many bytes of
+a value that is made nest, bracket by bracket; and to read so many bytes into what can be compared, which for
+lists of numbers takes longest."""
+
+
 class Misfit(Exception):
     """The operation does not fit; the message is a sentence."""
 

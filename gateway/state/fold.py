@@ -196,8 +196,20 @@ def fold(
 
     The same for every way to cut a stream into calls.
     """
-    draft = Draft(decode_fields(before.data_json), len(before.data_json), bytes_max)
-    misfits, budget = _Misfits(), Budget(bytes_max, at_once)
+    return fold_within(before, events, handler_of, Budget(bytes_max, at_once), go_on, present)
+
+
+def fold_within(
+    before: Folded,
+    events: Iterable[Recorded],
+    handler_of: Callable[[str], Handler],
+    budget: Budget,
+    go_on: Callable[[], bool] | None = None,
+    present: Present | None = None,
+) -> Folded:
+    """The same within a budget that several folds share: what may be done at once, all of them together."""
+    draft = Draft(decode_fields(before.data_json), len(before.data_json), budget.bytes_max)
+    misfits = _Misfits()
     length, created, updated = before.length, before.created_at_ms, before.updated_at_ms
     too_large_at = before.too_large_at
     handlers_of: dict[str, tuple[Handler, bool]] = {}  # and whether it is the one that most types have

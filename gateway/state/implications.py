@@ -37,11 +37,14 @@ class Unfit:
     error: str
 
 
-def view_of(recorded: Recorded, state_json: bytes) -> View:
-    """What conditions and templates see: the event, and the state after it as `@`."""
+def view_of(recorded: Recorded, state_json: bytes, budget: Budget | None = None) -> View:
+    """What conditions and templates see: the event, and the state after it as `@`. The looks of the budget
+    are this event's from here on."""
+    budget = budget or Budget()
+    budget.looks = 0
     data = read(recorded.event.payload or b"null")
     assert data is not None  # it was admitted
-    return View.of(recorded, data, decode_fields(state_json), Budget())
+    return View.of(recorded, data, decode_fields(state_json), budget)
 
 
 def emitted(view: View, implications: Sequence[Implication], most: int) -> list[Emitted] | Unfit:

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import compress
 
-from gateway.state.budget import Misfit, TooLarge
+from msgspec import Raw
+
+from gateway.state.budget import SPELLED_BYTES, Misfit, TooLarge
 from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, Draft, Place, Target, full
 from gateway.state.predicates import Named, Where, parts_of, spelling_at
 from gateway.state.templates import View
@@ -26,7 +28,8 @@ class _Items(list[Node]):
 
     def look_up(self, path: tuple[Step, ...], view: View) -> Counter[str | None]:
         if path not in self.counts:
-            view.budget.work(len(self))
+            sizes = (length(item) for item in self if isinstance(item, Raw))
+            view.budget.work(len(self) + sum(sizes) // SPELLED_BYTES)
             self.spellings[path] = [spelling_at(item, path) for item in self]
             self.counts[path] = Counter(self.spellings[path])
         return self.counts[path]
@@ -79,6 +82,7 @@ def append_unique(
 ) -> None:
     """`field` is what items are matched by, None for all of them."""
     path = () if field is None else (field,)
+    view.budget.work(size // SPELLED_BYTES)
     spelling = spelling_at(value, path)
     if spelling is None:
         raise _lacks(field)
@@ -94,6 +98,7 @@ def upsert(draft: Draft, target: Target, field: str, value: Node, size: int, vie
     fields = fields_of(value)
     if fields is None:
         raise Misfit(f"The value is {kind(value)}, not an object.")
+    view.budget.work(size // SPELLED_BYTES)
     spelling = spelling_at(value, (field,))
     if spelling is None:
         raise _lacks(field)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import Any, Final, assert_never
 
-from gateway.state.budget import Misfit
+from gateway.state.budget import SPELLED_BYTES, Misfit
 from gateway.state.templates import View, found_at, value_of
 from gateway.state.values import Node, fields_of, items_of, length, plain, raw, spelled
 from spec import handlers
@@ -154,13 +154,19 @@ class Where:
         view = self.view
         view.size, view.parts = view.bound, 0
         value = value_of(template, view)
-        if view.parts or view.size >= view.bound + _COMPARED_BYTES:
-            view.budget.look((view.size - view.bound) // _COMPARED_BYTES + view.parts)
+        size = view.size - view.bound
+        if view.parts or size >= _COMPARED_BYTES:
+            view.budget.look(size // _COMPARED_BYTES + view.parts)
+        if size >= _LONG_BYTES:
+            view.budget.work(size // SPELLED_BYTES)
         return None if value is None else Operand.of(value)
 
 
 _COMPARED_BYTES: Final = 512
 """Reading so much into what can be compared takes as long as a test."""
+
+_LONG_BYTES: Final = 64
+"""What is shorter, as an identifier is, is compared within the time of its test."""
 
 _NULL_FORM: Final = spelled(None)
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from gateway.events import Recorded
 from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
-from gateway.state.fold import Folded, fold
+from gateway.state.fold import Folded, fold_within
 from gateway.state.predicates import Operand, Where, parts_of
-from gateway.state.templates import View, found_at
+from gateway.state.templates import COPIED_BYTES, View, found_at
 from gateway.state.values import decode_fields, kind, plain, read
 from spec.handlers import Handler, Path, Template
 from spec.rules import Rule
@@ -67,19 +67,46 @@ def judge(
 ) -> Folded | Violation:
     """The state after the events, which follow on those of `before`, each judged by the rules of its type on
     the state that those before it leave. Total: raises nothing for any events, but TakesLong where `at_once`
-    bounds the tests of a fold."""
+    bounds what rules and folds of all events together may test."""
+    return judge_within(before, events, rules_of, handler_of, Budgets.of(bytes_max, at_once))
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Of what rules, and of what folds take, of all events that are judged together."""
+
+    judging: Budget
+    folding: Budget
+
+    @classmethod
+    def of(cls, bytes_max: int, at_once: int | None) -> Budgets:
+        """Each has half of what may be done at once."""
+        half = None if at_once is None else at_once // 2
+        return cls(Budget(at_once=half), Budget(bytes_max, half))
+
+
+def judge_within(
+    before: Folded,
+    events: Sequence[Recorded],
+    rules_of: Callable[[str], Sequence[Rule]],
+    handler_of: Callable[[str], Handler],
+    budgets: Budgets,
+) -> Folded | Violation:
+    """The same within budgets that several appends to several aggregates share."""
+    judging, folding = budgets.judging, budgets.folding
     folded, spent = 0, [0]
     for n, recorded in enumerate(events):
         rules = rules_of(recorded.event.type)
         if not rules:
             continue
         if folded < n:
-            before = fold(before, events[folded:n], handler_of, bytes_max=bytes_max, at_once=at_once)
+            before = fold_within(before, events[folded:n], handler_of, folding)
             folded = n
-        violation = _violation(n, recorded, before, rules, spent)
+        judging.work(len(before.data_json) // COPIED_BYTES)  # opened here, and made by the fold before
+        violation = _violation(n, recorded, before, rules, spent, judging)
         if violation is not None:
             return violation
-    return fold(before, events[folded:], handler_of, bytes_max=bytes_max, at_once=at_once)
+    return fold_within(before, events[folded:], handler_of, folding)
 
 
 _LIGHT_US: Final = 4_000
@@ -96,14 +123,15 @@ def is_light(before: Folded, events: Sequence[Recorded], rules_of: Callable[[str
 
 
 def _violation(
-    n: int, recorded: Recorded, before: Folded, rules: Sequence[Rule], spent: list[int]
+    n: int, recorded: Recorded, before: Folded, rules: Sequence[Rule], spent: list[int], budget: Budget
 ) -> Violation | None:
+    budget.looks = 0
     if before.too_large_at is not None:
         why = f"With version {before.too_large_at} the state became longer than it may be."
         return Violation(n, 0, f"This rule can't be judged. {why}")
     data = read(recorded.event.payload or b"null")
     assert data is not None  # it was admitted
-    view = View.of(recorded, data, decode_fields(before.data_json), Budget())
+    view = View.of(recorded, data, decode_fields(before.data_json), budget)
     for index, rule in enumerate(rules):
         try:
             if not _Test(view, spent).true(rule.require):

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Raw
 
 from gateway.events import Event, Recorded
-from gateway.state.budget import Budget, TooLong
+from gateway.state.budget import NESTED_BYTES, Budget, TooLong
 from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, items_of, length, raw, read
 from gateway.stored_extra import split
 from spec.handlers import (
@@ -65,8 +65,10 @@ class View:
         self.size, self.parts = self.bound, 0
 
     def pay(self) -> int:
-        """The size of what was made since `begin`, which is counted. Raises Exhausted."""
+        """The size of what was made since `begin`, which is counted. Raises Exhausted or TakesLong."""
         size = self.size - self.bound
+        if size >= NESTED_BYTES:
+            self.budget.work(size // NESTED_BYTES)
         if size >= COPIED_BYTES or self.parts >= _PARTS:
             self.budget.look(size // COPIED_BYTES + self.parts // _PARTS)
         return size

@@ -230,9 +230,12 @@ def spelled(value: object) -> str:
 
 
 def _spelled_number(number: int | Decimal) -> str:
-    sign, digits, exponent = Decimal(number).as_tuple()
-    if not isinstance(exponent, int):  # Infinity
-        return str(number)
-    text = "".join(map(str, digits))
+    if isinstance(number, int):
+        negative, text, exponent = number < 0, str(abs(number)), 0
+    else:
+        sign, digits, scale = number.as_tuple()
+        if not isinstance(scale, int):  # Infinity
+            return str(number)
+        negative, text, exponent = sign == 1, "".join(map(str, digits)), scale
     significant = text.rstrip("0")
-    return f"{'-' * sign}{significant}e{exponent + len(text) - len(significant)}" if significant else "0"
+    return f"{'-' * negative}{significant}e{exponent + len(text) - len(significant)}" if significant else "0"

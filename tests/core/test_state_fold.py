@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from gateway.events import Recorded
-from gateway.state import EMPTY, Folded, HandlerError, TakesLong, fold, is_light, merged
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, HandlerError, TakesLong, fold, is_light, merged
 from gateway.state.draft import FIELDS_MAX
 from gateway.state.fold import ERRORS_KEPT_MAX
 from spec.handlers import (
@@ -16,6 +17,8 @@ from spec.handlers import (
     All,
     Append,
     AppendUnique,
+    Compare,
+    Comparison,
     Conditional,
     Constant,
     Exists,
@@ -23,8 +26,10 @@ from spec.handlers import (
     Handler,
     Increment,
     Let,
+    ListTemplate,
     Map,
     Merge,
+    ObjectTemplate,
     Operation,
     Path,
     Root,
@@ -314,3 +319,48 @@ def test_what_is_too_large_or_has_other_handlers_is_not_merged() -> None:
     assert merged(LARGE, one, lambda _: DEFAULT_HANDLER) is None
     assert merged(SOME, one, lambda _: DEFAULT_HANDLER, bytes_max=20) is None
     assert merged(SOME, one, lambda _: (Merge((), DATA),)) is None
+
+
+def copies(of: str, levels: int) -> tuple[Handler, list[Recorded]]:
+    """A handler that doubles its state with each event, and so many events."""
+    field = Path(Root.STATE, (of,) if of else ())
+    handler: Handler = (
+        (Set((of,), ListTemplate((field, field))),)
+        if of
+        else (Set((), ObjectTemplate((("a", field), ("b", field)))),)
+    )
+    return handler, [recorded(n, b"{}") for n in range(1, levels + 1)]
+
+
+@pytest.mark.parametrize("of", ["", "l"])
+def test_a_state_that_grows_by_copies_of_itself_is_not_folded_at_once(of: str) -> None:
+    for levels, at_once in ((8, True), (17, False), (60, False)):
+        handler, events = copies(of, levels)
+        assert is_light(EMPTY, events, lambda _, by=handler: by)  # by all that is known beforehand
+        folds = partial(fold, EMPTY, events, lambda _, by=handler: by, at_once=AT_ONCE_LOOKS)
+        if at_once:
+            assert folds().length == levels
+        else:
+            with pytest.raises(TakesLong):
+                folds()
+
+
+def test_comparing_long_lists_is_not_done_at_once() -> None:
+    numbers = b"[%b]" % b",".join([b"7"] * 20_000)
+    held = folded(b'{"l":%b,"i":[%b]}' % (numbers, numbers), by=DEFAULT_HANDLER)
+    one = Path(Root.STATE, ("l",))
+    by: tuple[Operation, ...] = (
+        Conditional(Compare(Comparison.IN, DATA, one), (Set(("b",), DATA),)),
+        Append(("m",), Constant(1)),
+    )
+    unique: tuple[tuple[Operation, ...], ...] = (
+        (AppendUnique(("n",), one),),
+        (AppendUnique(("i",), DATA),),
+        (Upsert(("n",), "k", ObjectTemplate((("k", one),))),),
+    )
+    for handler in (by, *unique):
+        assert fold(held, [recorded(2, b"3")], lambda _, by=handler: by).errors_total == 0
+        with pytest.raises(TakesLong):
+            fold(held, [recorded(2, b"3")], lambda _, by=handler: by, at_once=AT_ONCE_LOOKS)
+    few = folded(b'{"l":[1,2,3]}', by=DEFAULT_HANDLER)
+    assert fold(few, [recorded(2, b"3")], lambda _: by, at_once=AT_ONCE_LOOKS).length == 2

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.events import Recorded, Stream
-from gateway.state import EMPTY, Folded, fold
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, fold
 from gateway.state.rules import COMPARED_BYTES_MAX, VALUE_CHARS_MAX, Violation, is_light, judge
 from spec.errors import Faults
 from spec.handlers import Handler
@@ -131,6 +133,24 @@ def test_rules_of_large_states_are_not_judged_where_everything_else_waits() -> N
     assert is_light(small, one, rules_of)
     assert not is_light(large, one, rules_of)
     assert is_light(large, recorded(("free", {"n": 2})), rules_of)
+
+
+def test_what_a_state_grows_by_within_an_append_is_not_judged_where_everything_else_waits() -> None:
+    rule = {"require": {"exists": "@.a"}, "error": "No."}
+    compare = {"require": {"not_in": ["$.data", "@.l"]}, "error": "No."}
+    double = {"set": {"target": "l", "value": ["@.l", "@.l"]}}
+    for rules, times in (([rule], 40), ([compare], 12)):
+        rules_of, handler_of = declared(rules, double)
+        before = fold(EMPTY, recorded(("free", {"a": 1, "l": 7})), handler_of)
+        events = recorded(*[("ruled", 0)] * times)
+        assert is_light(before, events, rules_of)  # by all that is known beforehand
+        judged = partial(judge, before, events, rules_of, handler_of)
+        if times == 12:
+            assert isinstance(judged(), Folded)
+        with pytest.raises(TakesLong):
+            judged(at_once=AT_ONCE_LOOKS)
+        few = judge(before, events[:5], rules_of, handler_of, at_once=AT_ONCE_LOOKS)
+        assert isinstance(few, Folded)
 
 
 STATES = st.dictionaries(st.sampled_from("ab"), st.integers(-2, 2), max_size=2)

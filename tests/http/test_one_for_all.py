@@ -29,6 +29,7 @@ def items_of(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 BUMP = {"increment": {"target": "n", "by": "$by"}}
+DOUBLED = {"schema": ANYTHING, "handler": {"set": {"target": "a", "value": ["@.a", "@.a"]}}}
 HEAVY: dict[str, Any] = {
     "aggregate_types": {
         "order": {
@@ -62,6 +63,30 @@ HEAVY: dict[str, Any] = {
                 "had_removed": {
                     "schema": ANYTHING,
                     "handler": {"remove": {"target": "a", "where": {"equals": ["@.n", "$.data.n"]}}},
+                },
+                "had_looked": {
+                    "schema": ANYTHING,
+                    "handler": {
+                        "if": {"in": ["$.data.n", "@.a"]},
+                        "then": {"set": {"target": "found", "value": True}},
+                    },
+                },
+            }
+        },
+        "double": {"events": {"was_set": {"schema": ANYTHING}, "had_doubled": DOUBLED}},
+        "ruled": {
+            "events": {
+                "was_set": {"schema": ANYTHING},
+                "had_doubled": {**DOUBLED, "rules": [{"require": {"exists": "@.a"}, "error": "No."}]},
+                "had_implied": {
+                    "schema": ANYTHING,
+                    "implications": [
+                        {
+                            "condition": {"in": ["$.data.n", "$.data.of"]},
+                            "emit": {"aggregate_type": "double", "id": "global", "event_type": "was_set"},
+                        }
+                    ]
+                    * 4,
                 },
             }
         },
@@ -264,6 +289,53 @@ async def test_a_fold_that_changes_items_of_items(heavy: httpx.AsyncClient) -> N
         assert response.json()["data"]["a"][-1] == {"a": [{"n": 3}] * 3}
 
     await holds_nobody_up(get)
+
+
+async def test_a_state_that_doubles_with_each_event(heavy: httpx.AsyncClient) -> None:
+    keys = [new_id() for _ in range(ROUNDS)]
+    for key in keys:
+        sent = batch(("was_set", {"a": 1}), *[("had_doubled", {})] * 16)
+        assert (await heavy.post(f"/double/{key}", json=sent)).status_code == 201
+
+    async def get() -> None:
+        assert (await heavy.get(f"/double/{keys.pop()}")).status_code == 200
+
+    await holds_nobody_up(get)
+
+
+async def test_looking_into_a_long_list_of_numbers(heavy: httpx.AsyncClient) -> None:
+    keys = [new_id() for _ in range(ROUNDS)]
+    for key in keys:
+        sent = batch(("was_set", {"a": [7] * 20_000}), *[("had_looked", {"n": 3})] * 8)
+        assert (await heavy.post(f"/list/{key}", json=sent)).status_code == 201
+
+    async def get() -> None:
+        assert (await heavy.get(f"/list/{keys.pop()}")).status_code == 200
+
+    await holds_nobody_up(get)
+
+
+@pytest.mark.parametrize("path", ["/ruled/KEY", "/_/append"])
+async def test_rules_of_a_state_that_doubles_within_an_append(heavy: httpx.AsyncClient, path: str) -> None:
+    async def post() -> None:
+        key = new_id()
+        events = [{"type": "was_set", "data": {"a": 1}}, *[{"type": "had_doubled", "data": {}}] * 16]
+        if path == "/_/append":
+            events = [{"aggregate_type": "ruled", "key": key, **each} for each in events]
+        response = await heavy.post(path.replace("KEY", key), json={"events": events, "metadata": META})
+        assert response.status_code == 201, response.text
+
+    await holds_nobody_up(post)
+
+
+async def test_conditions_that_compare_a_long_list(heavy: httpx.AsyncClient) -> None:
+    data = {"n": 3, "of": [7] * 7_000}
+
+    async def post() -> None:
+        response = await heavy.post(f"/ruled/{new_id()}/had_implied", content=body(data), headers=JSON)
+        assert response.status_code == 201, response.text
+
+    await holds_nobody_up(post)
 
 
 async def test_items_are_looked_up_and_not_compared_again_for_each_event(heavy: httpx.AsyncClient) -> None:
