@@ -6,6 +6,7 @@ Owns: where a page may end. Every page is one snapshot of Postgres, and settled 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -16,6 +17,7 @@ from gateway.events import Recorded, Stream
 from gateway.follow.database import fetch
 from gateway.follow.model import Event
 from gateway.follow.recent import Recent
+from gateway.follow.threads import folding
 from gateway.log.entries import SequencedAppend, event_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import MARK_BYTES, Place
@@ -26,6 +28,10 @@ APPEND_EVENTS_MAX: Final = 1000
 STRETCH: Final = 20_000
 PAGE_EVENTS: Final = 2000
 """Some ten milliseconds of a process' event loop, together with what they are written as."""
+
+HANDED_EVENTS: Final = 4000
+"""Of those that this gateway has committed: they come from no statement, and the more there are at once, the
+fewer rows are written for them."""
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 
@@ -66,18 +72,15 @@ class Events:
         self._events_max = events_max
         self._recent = recent
 
-    def committed_here(
+    async def committed_here(
         self, tenant: bytes, p: int, after: Place, types: Collection[str], head: int
     ) -> Page | None:
         """The next ones, where this gateway has just committed them; None where it did not. `head` is the
         last committed seq that is known."""
-        appends = [] if self._recent is None else self._recent.behind(p, after, self._events_max)
+        appends = [] if self._recent is None else self._recent.behind(p, after, HANDED_EVENTS)
         if not appends:
             return None
-        found: list[Event] = []
-        for append in appends:
-            if append.stream.tenant == tenant:
-                found += _events_of(append, types)
+        found = await folding(len(appends), partial(_events_of_all, appends, tenant, types))
         last = appends[-1]
         reached = Place(last.last_seq, last.digests[-32 : MARK_BYTES - 32])
         return Page(found, reached, max(head, reached.seq))
@@ -120,6 +123,14 @@ class Events:
             Event(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)), b"")
             for row in rows
         ]
+
+
+def _events_of_all(appends: Sequence[SequencedAppend], tenant: bytes, types: Collection[str]) -> list[Event]:
+    found: list[Event] = []
+    for append in appends:
+        if append.stream.tenant == tenant:
+            found += _events_of(append, types)
+    return found
 
 
 def _events_of(append: SequencedAppend, types: Collection[str]) -> list[Event]:

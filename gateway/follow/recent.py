@@ -9,16 +9,18 @@ Postgres.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
+
+import msgspec
 
 from gateway.events import event_bytes
 from gateway.log.entries import SequencedAppend
 from gateway.log.read.followers import Tapped
 from gateway.relay.position import MARK_BYTES, Place
 
-BYTES_MAX: Final = 8 * 1024 * 1024
+BYTES_MAX: Final = 12 * 1024 * 1024
 """Of all partitions: what a busy gateway commits in half a second."""
 
 EACH_BYTES: Final = 1000
@@ -45,41 +47,68 @@ class Recent:
             run.bytes_max = BYTES_MAX // len(self._runs)
 
     def behind(self, p: int, place: Place, events_max: int) -> list[SequencedAppend]:
-        """The appends that continue at a place, with some events at most; none where it does not have the
-        next one."""
+        """The appends that continue at a place, up to the end of the commit that has `events_max` of their
+        events; none where it does not have the next one."""
         held = self._runs.get(p)
-        return [] if held is None else list(held[0].behind(place, events_max))
+        return [] if held is None else held[0].behind(place, events_max)
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    """Appends that one commit has put one behind the other, with the mark of the event before them: so they
+    are found only where the history before them is the follower's."""
+
+    before: Place
+    appends: Sequence[SequencedAppend]
+    end: Place
+    events: int
+    size: int
 
 
 class _Run:
-    """The newest appends of a partition, by the seqs of their first events. Each stands with the mark of the
-    event before it, so that one is found only where the history before it is the follower's."""
+    """The newest commits of a partition, each behind the one before."""
 
     def __init__(self) -> None:
         self.bytes_max = BYTES_MAX
-        self._appends: OrderedDict[int, tuple[bytes, SequencedAppend]] = OrderedDict()
+        self._commits: OrderedDict[int, _Commit] = OrderedDict()  # by the seqs behind which they are
         self._bytes = 0
         self._end: Place | None = None
 
     def add(self, placed: Sequence[SequencedAppend]) -> None:
-        for each in placed:
-            end, self._end = self._end, _end_of(each)
-            if end is None or each.first_seq != end.seq + 1:
-                self._appends.clear()
-                self._bytes = 0
-                continue
-            self._appends[each.first_seq] = end.mark, each
-            self._bytes += _size(each)
+        before, self._end = self._end, _end_of(placed[-1])
+        events = sum([len(each.events) for each in placed])
+        if before is None or before.seq + events != self._end.seq:
+            self._commits.clear()
+            self._bytes = 0
+            return
+        commit = _Commit(before, tuple(placed), self._end, events, sum(map(_size, placed)))
+        self._commits[before.seq] = commit
+        self._bytes += commit.size
         while self._bytes > self.bytes_max:
-            self._bytes -= _size(self._appends.popitem(last=False)[1][1])
+            self._bytes -= self._commits.popitem(last=False)[1].size
 
-    def behind(self, place: Place, events_max: int) -> Iterator[SequencedAppend]:
-        seq, mark, events = place.seq + 1, place.mark, 0
-        while (found := self._appends.get(seq)) is not None and found[0] == mark and events < events_max:
-            _, append = found
-            events += len(append.events)
-            seq, mark = append.last_seq + 1, _end_of(append).mark
-            yield append
+    def behind(self, place: Place, events_max: int) -> list[SequencedAppend]:
+        found: list[SequencedAppend] = []
+        events = 0
+        commit = self._commits.get(place.seq)
+        if commit is None:
+            found = self._within(place)
+            events = sum(len(each.events) for each in found)
+            commit = self._commits.get(found[-1].last_seq) if found else None
+        elif commit.before != place:
+            return []
+        while commit is not None and events < events_max:
+            found += commit.appends
+            events += commit.events
+            commit = self._commits.get(commit.end.seq)
+        return found
+
+    def _within(self, place: Place) -> list[SequencedAppend]:
+        """The rest of a commit in which a place lies: Postgres was read up to there."""
+        for commit in self._commits.values():
+            if commit.before.seq < place.seq < commit.end.seq:
+                ends = [_end_of(each) for each in commit.appends]
+                return list(commit.appends[ends.index(place) + 1 :]) if place in ends else []
+        return []
 
 
 def _end_of(append: SequencedAppend) -> Place:
@@ -87,6 +116,5 @@ def _end_of(append: SequencedAppend) -> Place:
 
 
 def _size(append: SequencedAppend) -> int:
-    if len(append.events) == 1:  # as nearly always
-        return EACH_BYTES + event_bytes(append.events[0])
-    return EACH_BYTES + sum(map(event_bytes, append.events))
+    events = append.events
+    return EACH_BYTES + (event_bytes(events[0]) if len(events) == 1 else sum(map(event_bytes, events)))

@@ -260,7 +260,7 @@ class Worker:
         types: Collection[str] = frozenset().union(*(each.output.types for each in group))
         p = group[0].build.p
         if limit is None and all(each.build.state == "serving" for each in group):
-            handed = self._events.committed_here(self.tenant, p, after, types, self._head)
+            handed = await self._events.committed_here(self.tenant, p, after, types, self._head)
             if handed is not None:
                 return handed
         page = await self._events.page(self.tenant, p, after, types)

@@ -66,22 +66,24 @@ async def test_events_are_handed_over_as_postgres_has_them_until_another_gateway
 
     await drive.appended(here, drive.append(new()))
     first = (await events.page(tenant, p, BEGINNING, TYPES)).reached
-    assert events.committed_here(tenant, p, first, TYPES, 0) is None
+    assert await events.committed_here(tenant, p, first, TYPES, 0) is None
     await drive.appended(here, drive.append(new()))
     await drive.appended(here, drive.append_to_all([new() for _ in range(3)]))
     read = await events.page(tenant, p, first, TYPES)
-    assert events.committed_here(tenant, p, first, TYPES, 0) == read
+    assert await events.committed_here(tenant, p, first, TYPES, 0) == read
     assert len(read.events) == 4
-    assert events.committed_here(tenant, p, Place(first.seq, b"none"), TYPES, 0) is None  # another history
+    assert (
+        await events.committed_here(tenant, p, Place(first.seq, b"none"), TYPES, 0) is None
+    )  # another history
     await drive.appended(elsewhere, drive.append(new()))
     await drive.appended(here, drive.append(new()))
-    assert events.committed_here(tenant, p, read.reached, TYPES, 0) is None
+    assert await events.committed_here(tenant, p, read.reached, TYPES, 0) is None
     behind = (await events.page(tenant, p, read.reached, TYPES)).reached
     await drive.appended(here, drive.append(new()))
-    handed = events.committed_here(tenant, p, behind, TYPES, 0)
+    handed = await events.committed_here(tenant, p, behind, TYPES, 0)
     assert handed == await events.page(tenant, p, behind, TYPES)
     recent.hold(())
-    assert events.committed_here(tenant, p, behind, TYPES, 0) is None
+    assert await events.committed_here(tenant, p, behind, TYPES, 0) is None
 
 
 class Counted(Events):
@@ -168,12 +170,22 @@ def test_of_many_appends_the_newest_are_held() -> None:
     recent = Recent(taps)
     recent.hold((1, 2))
     payload = bytes(BYTES_MAX // 8 - EACH_BYTES)
-    taps.of[1]([placed(seq, payload) for seq in range(1, 10)])
+    for seq in range(1, 9):
+        taps.of[1]([placed(seq, payload)])
+    taps.of[1]([placed(9, payload), placed(10)])
     mark = b"0000"
-    assert not recent.behind(1, Place(4, mark), 100)
-    assert [each.last_seq for each in recent.behind(1, Place(5, mark), 100)] == [6, 7, 8, 9]
-    assert [each.last_seq for each in recent.behind(1, Place(5, mark), 2)] == [6, 7]
+
+    def behind(seq: int, events_max: int = 100, mark: bytes = mark) -> list[int]:
+        return [each.last_seq for each in recent.behind(1, Place(seq, mark), events_max)]
+
+    assert behind(4) == behind(10) == behind(11) == behind(6, mark=b"none") == behind(9, mark=b"none") == []
+    assert behind(6) == [7, 8, 9, 10]
+    assert behind(6, 2) == [7, 8]
+    assert behind(6, 3) == [7, 8, 9, 10]  # whole commits
+    assert behind(9) == [10]
     taps.of[1]([placed(11)])
+    assert behind(9) == [10, 11]
+    taps.of[1]([placed(13)])
     assert not recent.behind(1, Place(5, mark), 100)
     recent.hold((2,))
     assert taps.of.keys() == {2}

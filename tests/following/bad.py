@@ -78,10 +78,11 @@ def _half_an_append() -> None:
 def _across_a_gap() -> None:
     from gateway.follow import recent
 
-    edit(recent._Run, "add", "end is None or each.first_seq != end.seq + 1", "end is None")
+    edit(recent._Run, "add", "before is None or before.seq + events != self._end.seq", "before is None")
 
     def behind(run: recent._Run, place: Any, _events_max: int) -> Any:
-        return [append for first, (_, append) in run._appends.items() if first > place.seq]
+        commits = [each for each in run._commits.values() if each.end.seq > place.seq]
+        return [append for each in commits for append in each.appends if append.first_seq > place.seq]
 
     recent._Run.behind = behind  # type: ignore[method-assign]
 
