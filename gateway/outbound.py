@@ -99,7 +99,7 @@ async def outgoing(
         try:
             async with (
                 nullcontext() if relay is None else _at_home(relay, pool),
-                _following(config, outbox, metrics, listen, moves.moved, tapped, relayed=relayed),
+                _following(config, outbox, metrics, listen, moves, tapped, relayed=relayed),
             ):
                 pull = Pull(pool, outbox, subscriptions, names)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
@@ -119,7 +119,7 @@ async def _following(
     outbox: Outbox,
     metrics: Metrics,
     listen: Listen,
-    moved: Callable[[bytes], None],
+    moves: Moves,
     tapped: Tapped | None,
     *,
     relayed: bool,
@@ -131,13 +131,14 @@ async def _following(
     pool = await open_postgres(config, _FOLLOW_POOL_MAX)
     try:
         runner = Runner(
-            pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moved,
+            pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moves.moved,
             tapped=tapped,
         )  # fmt: skip
         metrics.read_at_scrape(runner.readings)
         await runner.start()
         try:
-            yield
+            with moves.kept_by(runner.hurry):
+                yield
         finally:
             await runner.stop()
     finally:

@@ -7,7 +7,7 @@ Owns: one look a tenant for all who wait for it, however many they are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
@@ -51,6 +51,22 @@ class Moves:
         self._listen = listen
         self._of: dict[bytes, set[Watch]] = {}
         self._looks: dict[bytes, asyncio.Task[None]] = {}
+        self._hurry: Callable[[bytes], None] | None = None
+
+    @contextmanager
+    def kept_by(self, hurry: Callable[[bytes], None]) -> Iterator[None]:
+        """Meanwhile this process may keep followers: `hurry` is called where a reader waits for those of a
+        tenant."""
+        self._hurry = hurry
+        try:
+            yield
+        finally:
+            self._hurry = None
+
+    def hurry(self, tenant: bytes) -> None:
+        """A reader waits until followers of the tenant have come further."""
+        if self._hurry is not None:
+            self._hurry(tenant)
 
     def moved(self, tenant: bytes) -> None:
         for each in self._of.get(tenant, ()):

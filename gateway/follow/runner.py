@@ -115,6 +115,12 @@ class Runner:
             except PostgresTrouble:
                 return
 
+    def hurry(self, tenant: bytes) -> None:
+        """A reader waits for followers of this tenant, which may be kept here."""
+        for worker in self._workers:
+            if worker.tenant == tenant:
+                worker.hurry()
+
     async def look(self) -> None:
         """Brings in what specs declare, holds its tenants on, and takes those that no process keeps."""
         await self._declarations.declare()

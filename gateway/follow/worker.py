@@ -22,11 +22,11 @@ from gateway.follow.database import connection, fetch, statement
 from gateway.follow.events import Events, Page
 from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, build_of
 from gateway.follow.output import Output
+from gateway.follow.put import put, put_sources
 from gateway.follow.row_cache import RowCache
 from gateway.follow.threads import LIGHT_EVENTS
 from gateway.relay.position import Place
 from gateway.tasks import ended
-from spec.lists import BY_MAX
 
 logger = logging.getLogger("sluice.follow")
 
@@ -105,6 +105,8 @@ class Worker:
         self._rests, self._gap, self._gap_at = RESTS, 0, float("-inf")
         self._followed: dict[int, Followed] = {}
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._back_at = float("-inf")  # when builds that are behind have their next turn
         self._stale = True
         self.at_work = False  # and looks for events itself
         self._left = self._head = self._folded = 0
@@ -114,6 +116,10 @@ class Worker:
         """There may be events to fold, up to this seq of the partition."""
         self._head = head
         self._wake.set()
+
+    def hurry(self) -> None:
+        """A reader waits for its own write: what serves does not rest before the next page."""
+        self._hurry.set()
 
     def changed(self) -> None:
         """Builds were made, paused or dropped."""
@@ -161,31 +167,59 @@ class Worker:
         began = self._loop.time()
         more = await self._advance(front, None)
         if more and len(places) == 1 and all(each.build.state == "building" for each in front):
-            await self._rest(self._loop.time() - began, self._left)
+            await asyncio.sleep(self._rest_s(self._loop.time() - began, self._left))
         elif not more and self._folded > LIGHT_EVENTS and self._busy():
-            await asyncio.sleep(rest_s(self._loop.time() - began, pressed=self._pressed()))
+            await self._pause(rest_s(self._loop.time() - began, pressed=self._pressed()))
             more = True  # likely
-        if len(places) > 1:
-            back = [each for each in at_work if each.place.seq == places[0]]
-            limit = min(
-                (each.place for each in at_work if each.place.seq > places[0]), key=lambda place: place.seq
-            )
-            began = self._loop.time()
-            await self._advance(back, limit)
-            await self._rest(self._loop.time() - began, front[0].place.seq - back[0].place.seq)
-            return True
-        return more
+        if len(places) == 1:
+            return more
+        if self._loop.time() >= self._back_at:
+            await self._advance_back(at_work, places)
+        elif not more:
+            await self._until_woken(self._back_at)
+        return True
 
-    async def _rest(self, took_s: float, gap: int) -> None:
-        """Behind a page of a build that is `gap` positions behind, while events are committed."""
+    async def _advance_back(self, at_work: Sequence[Followed], places: Sequence[int]) -> None:
+        """A page for those that are furthest back; then they rest, and those that are ahead go on."""
+        back = [each for each in at_work if each.place.seq == places[0]]
+        limit = min(
+            (each.place for each in at_work if each.place.seq > places[0]), key=lambda place: place.seq
+        )
+        began = self._loop.time()
+        await self._advance(back, limit)
+        now = self._loop.time()
+        gap = max(each.place.seq for each in at_work) - back[0].place.seq
+        self._back_at = now + self._rest_s(now - began, gap)
+
+    async def _pause(self, seconds: float) -> None:
+        """Or until a reader waits."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+        self._hurry.clear()
+
+    async def _until_woken(self, at: float) -> None:
+        """Or until then."""
+        self.at_work = False
+        try:
+            async with asyncio.timeout_at(at):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self.at_work = True
+
+    def _rest_s(self, took_s: float, gap: int) -> float:
+        """Behind a page of a build that is `gap` positions behind: none but while events are committed."""
         if not self._busy():
-            return
+            return 0.0
         now = self._loop.time()
         if now - self._gap_at > _GAP_EVERY_S:
             catches_up = gap < 0.98 * self._gap
             self._rests = min(self._rests * 1.5, RESTS) if catches_up else max(self._rests / 2, RESTS_LEAST)
             self._gap, self._gap_at = gap, now
-        await asyncio.sleep(self._rests * took_s)
+        return self._rests * took_s
 
     def _at_work(self) -> list[Followed]:
         building = 0
@@ -286,8 +320,8 @@ class Worker:
             moves = {}
             for each, change in sorted(zip(group, changes, strict=True), key=lambda pair: pair[0].build.id):
                 moves[each.build.id] = await self._move(conn, each, page, change, began)
-                await _put(conn, each.build, change)
-                await _put_sources(conn, each.build, change)
+                await put(conn, each.build, change)
+                await put_sources(conn, each.build, change)
             for each in serving:
                 await _serve(conn, each.build, page.reached)
         for each in group:
@@ -348,32 +382,6 @@ async def _serve(conn: Any, build: Build, reached: Place) -> None:
         raise Overtaken
     if await conn.execute(statement("serve_now"), build.id, bool(before)) != "UPDATE 1":
         raise Overtaken
-
-
-async def _put(conn: Any, build: Build, change: Changes) -> None:
-    puts = change.puts
-    if not puts:
-        return
-    rows = [each.row for each in puts]
-    used = len(build.fields)
-    columns = [*zip(*[each.fields[:used] for each in puts], strict=True)]
-    unused = [None] * (BY_MAX - used)  # an array without items: unnest fills it up
-    await conn.execute(
-        statement("put"), build.id, [each.key for each in puts], [each.place.seq for each in puts],
-        [each.place.mark for each in puts], [row.length for row in rows], [row.created_at_ms for row in rows],
-        [row.updated_at_ms for row in rows], [row.data for row in rows], *map(list, columns), *unused,
-        UUID(build.tenant),
-    )  # fmt: skip
-
-
-async def _put_sources(conn: Any, build: Build, change: Changes) -> None:
-    if not change.sources:
-        return
-    await conn.execute(statement("forget_sources"), build.id, list(change.sources))
-    rows = [(of, key, row) for row, sources in change.sources.items() for of, key in sources]
-    if rows:
-        columns = [list(each) for each in zip(*rows, strict=True)]
-        await conn.execute(statement("note_sources"), build.id, UUID(build.tenant), *columns)
 
 
 def _last(before: bytes, more: Sequence[Misfit]) -> bytes | None:

@@ -18,14 +18,14 @@ def _rows_apart() -> None:
     from gateway.follow import worker
 
     edit(worker.Worker, "_commit", ", conn.transaction():", ":")
-    whole = worker._put
+    whole = worker.put
 
     async def interrupted(*args: Any) -> None:
         if random.random() < 0.05:
             os._exit(9)
         await whole(*args)
 
-    worker._put = interrupted
+    worker.put = interrupted
 
 
 def _no_swap() -> None:

@@ -55,6 +55,8 @@ class RowReader:
             build = await self._covering(named, seq, fields)
             if build is not None or not wait_s:
                 return build or await self._refuse(named)
+            if after is not None:
+                self.moves.hurry(named.tenant)
             until = asyncio.get_running_loop().time() + wait_s
             with self.moves.watching(named.tenant) as watch:
                 while True:

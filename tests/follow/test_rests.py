@@ -1,0 +1,112 @@
+"""What serves does not rest while a reader waits for its own write, nor while another build does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, cast
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from gateway.config import Config
+from gateway.follow import worker as workers
+from gateway.follow.declarations import Declarations
+from gateway.follow.model import Build
+from gateway.follow.moves import Moves
+from gateway.follow.reading import Reading
+from gateway.follow.threads import LIGHT_EVENTS
+from gateway.follow.worker import Followed, Worker
+from gateway.http.api.rows import Named, RowReader
+from gateway.http.request import Refused
+from gateway.log.epoch.settling import settling_without_log
+from gateway.log.postgres import Postgres
+from gateway.relay.outbox import Outbox
+from gateway.relay.position import Place, Position
+from gateway.tasks import ended
+from tests.bench.projections import FILL
+from tests.follow.conftest import SPEC
+from tests.support import drive
+from tests.support.accounts import open_account
+
+HOUR_S = 3600.0
+BUILD = Build(
+    1, bytes(16), "list", "order", 1, b"", (), "serving", False, 1, Place(900, b""), 1, 0, 0, b"", 0, 0
+)
+
+
+class Turns(Worker):
+    """Notes which builds had a turn, each with more than a few events."""
+
+    turns: list[str]
+    events = LIGHT_EVENTS + 1
+
+    async def _advance(self, group: Sequence[Followed], limit: Place | None) -> bool:
+        self.turns += [each.build.state for each in group]
+        self._folded = self.events
+        if limit is not None:  # a turn takes time
+            turn = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.002, turn.set_result, None)
+            await turn
+        return False
+
+
+@asynccontextmanager
+async def turns_of(builds: Sequence[Build], *, pressed: bool) -> AsyncIterator[Turns]:
+    nothing = cast(Any, None)
+    worker = Turns(bytes(16), nothing, nothing, nothing, nothing, lambda: True, lambda: pressed)
+    worker.turns, worker._stale = [], False
+    for each in builds:
+        worker._followed[each.id] = Followed(each, nothing, nothing, each.place)
+    task = asyncio.create_task(worker.run())
+    yield worker
+    await ended([task])
+
+
+async def test_a_reader_who_waits_ends_the_rest_of_a_busy_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PRESSED_S", HOUR_S)
+    async with turns_of([BUILD], pressed=True) as worker:
+        for count in (1, 2, 3):
+            await drive.until(lambda: len(worker.turns) == count)  # noqa: B023
+            worker.hurry()
+        await drive.until(lambda: len(worker.turns) == 4)
+
+
+async def test_what_serves_goes_on_while_a_build_behind_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "RESTS", HOUR_S / 0.002)
+    building = replace(BUILD, id=2, state="building", place=Place(7, b""))
+    async with turns_of([BUILD, building], pressed=False) as worker:
+        await drive.until(lambda: worker.turns.count("serving") > 5)
+        assert worker.turns[:2] == ["serving", "building"]
+        assert worker.turns.count("building") == 1
+        worker.events = 0
+        await drive.until(lambda: not worker.at_work)
+        before = len(worker.turns)
+        worker.wake(1000)
+        await drive.until(lambda: worker.turns[before:] == ["serving"])
+
+
+async def test_a_read_after_a_position_tells_the_process_that_keeps_the_list(
+    config: Config, pool: asyncpg.Pool
+) -> None:
+    tenant = UUID((await open_account(pool, SPEC)).id)
+    postgres = Postgres(pool, 60.0)
+    instance = await postgres.instance()
+    async with settling_without_log(config.postgres_url, postgres, 60.0) as settling:
+        outbox = Outbox(postgres, instance.partitions, settling.stands)
+        p = outbox.partition(tenant.bytes)
+        await pool.execute(FILL, p, tenant, 1, 1)
+        await Declarations(pool, outbox).declare()
+        mark = await pool.fetchval("SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1", p)
+        moves, hurried = Moves(pool, None), list[bytes]()
+        reader, named = RowReader(Reading(pool), moves, outbox), Named(tenant.bytes, "list", "order", ())
+        with moves.kept_by(hurried.append):
+            with pytest.raises(Refused):
+                await reader.serving(named, None, 0.001)
+            assert not hurried
+            with pytest.raises(Refused):
+                await reader.serving(named, Position(((p, Place(1, mark)),)), 0.001)
+        assert hurried == [tenant.bytes]
