@@ -75,7 +75,7 @@ async def test_a_reader_who_waits_ends_the_rest_of_a_busy_gateway(monkeypatch: p
         await drive.until(lambda: len(worker.turns) == 4)
 
 
-async def test_what_serves_goes_on_while_a_build_behind_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_serves_is_updated_while_a_build_behind_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "RESTS", HOUR_S / 0.002)
     building = replace(BUILD, id=2, state="building", place=Place(7, b""))
     async with turns_of([BUILD, building], pressed=False) as worker:
