@@ -8,18 +8,15 @@ starts pairs that belong to one test, to be killed, paused and wiped at will.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import asyncpg
 import pytest
 
+from tests.support.databases import cloned, empty, execute
 from tests.support.servers import Servers, open_folder, servers_in
 
 TEMPLATE = "template_migrated"
 PARTITIONS = 16
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -43,32 +40,22 @@ async def template(servers: Servers) -> str:
     """The name of a migrated database that has no connections, so that it can be cloned."""
     from gateway.catalog.migrate import migrate
 
-    await _execute(servers, f"CREATE DATABASE {TEMPLATE}")
+    await execute(servers.database_url("postgres"), f"CREATE DATABASE {TEMPLATE}")
     await migrate(servers.database_url(TEMPLATE), PARTITIONS)
     return TEMPLATE
 
 
 @pytest.fixture
 async def postgres_url(servers: Servers, template: str) -> AsyncIterator[str]:
-    name = f"test_{next(_numbers)}"
-    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
-    url = servers.database_url(name)
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute("UPDATE instance SET id = $1", uuid.uuid4())
-    finally:
-        await connection.close()
-    yield url
-    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+    async with cloned(servers, template) as url:
+        yield url
 
 
 @pytest.fixture
 async def empty_postgres_url(servers: Servers) -> AsyncIterator[str]:
     """A database with nothing in it."""
-    name = f"test_{next(_numbers)}"
-    await _execute(servers, f"CREATE DATABASE {name}")
-    yield servers.database_url(name)
-    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+    async with empty(servers) as url:
+        yield url
 
 
 @pytest.fixture
@@ -83,11 +70,3 @@ async def start_servers() -> AsyncIterator[Callable[..., Awaitable[Servers]]]:
             return pair
 
         yield start
-
-
-async def _execute(servers: Servers, statement: str) -> None:
-    connection = await asyncpg.connect(servers.database_url("postgres"))
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -18,6 +17,8 @@ from gateway.client.retry import Call, Request
 from gateway.config import Config
 from tests.cli.command import Ran, Sluice
 from tests.support.accounts import SPEC, open_account
+from tests.support.databases import cloned
+from tests.support.servers import Servers
 from tests.support.serving import serving
 
 ORDER = "e0000000-0000-4000-a000-000000000001"
@@ -28,17 +29,19 @@ Run = Callable[..., Awaitable[Ran]]
 
 
 @pytest.fixture(scope="module")
-async def run(servers: Any, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run]:
+async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    async with cloned(servers, template) as url:
+        yield Config(redis_url=servers.redis_url, postgres_url=url)
+
+
+@pytest.fixture(scope="module")
+async def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run]:
     """`sluice`, after `. .sluice/run/env`: with SLUICE_URL and SLUICE_KEY_FILE."""
-    url = servers.database_url("cli_data")
-    admin = await asyncpg.connect(servers.database_url("postgres"))
-    await admin.execute(f"CREATE DATABASE cli_data TEMPLATE {template} STRATEGY FILE_COPY")
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await pool.execute("UPDATE instance SET id = gen_random_uuid()")
+    async with asyncpg.create_pool(config.postgres_url, min_size=1, max_size=1) as pool:
         account = await open_account(pool, NAMED)
     key_file: Path = tmp_path_factory.mktemp("run") / "key"
     key_file.write_text(f"{account.admin}\n")
-    async with serving(Config(redis_url=servers.redis_url, postgres_url=url)) as served:
+    async with serving(config) as served:
         sluice = Sluice(SLUICE_URL=served.url, SLUICE_KEY_FILE=str(key_file))
 
         async def call(*words: str, stdin: bytes = b"", **environ: str) -> Ran:
@@ -55,8 +58,6 @@ async def run(servers: Any, template: str, tmp_path_factory: pytest.TempPathFact
             path = "/_/sources/xliff/a.xlf%2Fpart/tu1"
             await client.call(Call(Request("PUT", path, {}, json_body, body), lambda answer: answer))
         yield call
-    await admin.execute("DROP DATABASE cli_data WITH (FORCE)")
-    await admin.close()
 
 
 async def test_an_aggregate_is_shown_by_its_alias_as_it_is_and_as_it_was(run: Run) -> None:

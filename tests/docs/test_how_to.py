@@ -20,6 +20,7 @@ from spec.errors import Faults
 from spec.parse import parse
 from tests.docs.conftest import ROOT
 from tests.support.accounts import open_account
+from tests.support.databases import cloned
 from tests.support.servers import Servers
 from tests.support.serving import Served, serving
 
@@ -34,16 +35,11 @@ DEADLINE_S = 60
 
 @pytest.fixture(scope="module")
 async def gateway(servers: Servers, template: str) -> AsyncIterator[Served]:
-    admin = await asyncpg.connect(servers.database_url("postgres"))
-    await admin.execute(f"CREATE DATABASE how_to TEMPLATE {template} STRATEGY FILE_COPY")
-    url = servers.database_url("how_to")
-    connection = await asyncpg.connect(url)
-    await connection.execute("UPDATE instance SET id = gen_random_uuid()")
-    await connection.close()
-    async with serving(Config(redis_url=servers.redis_url, postgres_url=url)) as served:
+    async with (
+        cloned(servers, template) as url,
+        serving(Config(redis_url=servers.redis_url, postgres_url=url)) as served,
+    ):
         yield served
-    await admin.execute("DROP DATABASE how_to WITH (FORCE)")
-    await admin.close()
 
 
 async def environ_of(gateway: Served, folder: Path) -> dict[str, str]:

@@ -3,8 +3,6 @@ declares some."""
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +15,9 @@ from gateway.config import Config
 from gateway.log.postgres import open_pool
 from tests.support.accounts import Account, open_account
 from tests.support.calls import new_client
+from tests.support.databases import cloned
 from tests.support.servers import Servers
 from tests.support.serving import Served, serving
-
-_numbers = itertools.count(1)
 
 ORDER: dict[str, Any] = {
     "events": {
@@ -60,22 +57,8 @@ SPEC: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
-    name = f"follow_{next(_numbers)}"
-    await _execute(
-        servers.database_url("postgres"), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
-    )
-    url = servers.database_url(name)
-    await _execute(url, "UPDATE instance SET id = $1", uuid.uuid4())
-    yield Config(redis_url=servers.redis_url, postgres_url=url)
-    await _execute(servers.database_url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def _execute(url: str, statement: str, *args: object) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement, *args)
-    finally:
-        await connection.close()
+    async with cloned(servers, template) as url:
+        yield Config(redis_url=servers.redis_url, postgres_url=url)
 
 
 @pytest.fixture(scope="module")

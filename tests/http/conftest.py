@@ -6,8 +6,6 @@ database. Tests that stop gateways or change settings start their own (serving.p
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,31 +18,16 @@ import pytest
 from gateway.config import Config
 from tests.support.accounts import Account, open_account
 from tests.support.calls import new_client
+from tests.support.databases import cloned
 from tests.support.servers import Servers
 from tests.support.serving import Child, Served, child_serving, serving
-
-_numbers = itertools.count(1)
 
 
 @asynccontextmanager
 async def database(servers: Servers, template: str) -> AsyncIterator[Config]:
     """Settings of a gateway on a database of its own."""
-    name = f"edge_{next(_numbers)}"
-    await _execute(
-        servers.database_url("postgres"), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
-    )
-    url = servers.database_url(name)
-    await _execute(url, "UPDATE instance SET id = $1", uuid.uuid4())
-    yield Config(redis_url=servers.redis_url, postgres_url=url)
-    await _execute(servers.database_url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def _execute(url: str, statement: str, *args: object) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement, *args)
-    finally:
-        await connection.close()
+    async with cloned(servers, template) as url:
+        yield Config(redis_url=servers.redis_url, postgres_url=url)
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,13 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import asyncpg
 import pytest
 from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
 from gateway.log.log import Log
 from gateway.log.redis.servers import connect
+from tests.support.databases import execute
 from tests.support.drive import Gateway, Place, open_gateway
 from tests.support.servers import Servers, open_folder, servers_in
 
@@ -86,14 +86,14 @@ async def breakable(breakable_servers: Servers) -> AsyncIterator[Place]:
 async def _prepare(servers: Servers) -> str:
     """Makes the database; its URL."""
     url = servers.database_url(_DATABASE)
-    await _execute(servers.database_url("postgres"), f"CREATE DATABASE {_DATABASE}")
+    await execute(servers.database_url("postgres"), f"CREATE DATABASE {_DATABASE}")
     await migrate(url, PARTITIONS)
-    await _execute(url, "CREATE SCHEMA pristine; CREATE TABLE pristine.partition_log AS TABLE partition_log")
+    await execute(url, "CREATE SCHEMA pristine; CREATE TABLE pristine.partition_log AS TABLE partition_log")
     return url
 
 
 async def _empty(servers: Servers) -> None:
-    await _execute(
+    await execute(
         servers.database_url(_DATABASE),
         f"""
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -105,11 +105,3 @@ async def _empty(servers: Servers) -> None:
         UPDATE instance SET id = '{uuid.uuid4()}';
         """,
     )
-
-
-async def _execute(url: str, statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statements)
-    finally:
-        await connection.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,30 +9,27 @@ from redis.asyncio import Redis
 
 from gateway.events import Stream
 from gateway.operations.place import Place
-from tests.conftest import _execute
 from tests.operations.filled import audited, fill, p_of
 from tests.support import drive
+from tests.support.databases import cloned
 from tests.support.drive import open_gateway
 from tests.support.servers import Servers
 
-_DATABASE = "audit_damage"
 _TABLES = ("outbox", "append_identity", "partition_log", "partition_trail", "tenant_storage")
 
 
 @pytest.fixture(scope="module")
 async def filled(servers: Servers, template: str) -> AsyncIterator[tuple[drive.Place, list[Stream]]]:
     """Filled once, by a gateway that is gone, with a copy of all tables."""
-    await _execute(servers, f"CREATE DATABASE {_DATABASE} TEMPLATE {template} STRATEGY FILE_COPY")
-    home = drive.Place(servers.database_url(_DATABASE), servers.redis_url)
-    await home.execute("UPDATE instance SET id = $1", uuid.uuid4())
-    gateway = await open_gateway(home)
-    streams = await fill(gateway.log)
-    await gateway.close()
-    await home.execute("CREATE SCHEMA pristine")
-    for table in _TABLES:
-        await home.execute(f"CREATE TABLE pristine.{table} AS TABLE {table}")
-    yield home, streams
-    await _execute(servers, f"DROP DATABASE {_DATABASE} WITH (FORCE)")
+    async with cloned(servers, template) as url:
+        home = drive.Place(url, servers.redis_url)
+        gateway = await open_gateway(home)
+        streams = await fill(gateway.log)
+        await gateway.close()
+        await home.execute("CREATE SCHEMA pristine")
+        for table in _TABLES:
+            await home.execute(f"CREATE TABLE pristine.{table} AS TABLE {table}")
+        yield home, streams
 
 
 @pytest.fixture

@@ -25,13 +25,13 @@ from gateway.operations.place import OperationFailed, Place, open_place
 from gateway.operations.repair import Plan, plan_repair, repair
 from gateway.operations.rewind import Loss, rewind, weigh
 from gateway.operations.standing import stand
-from tests.conftest import _execute
 from tests.log.invariants import check_invariants
 from tests.operations.conftest import OpenLog
 from tests.operations.filled import audited, p_of
 from tests.operations.restored import Restorable
 from tests.support import calls, drive
 from tests.support.accounts import open_account
+from tests.support.databases import cloned, execute
 from tests.support.drive import append, appended, ids, lane, new_stream, open_gateway, until
 from tests.support.servers import Servers, open_folder, servers_in
 from tests.support.serving import serving
@@ -47,7 +47,7 @@ async def restorable_servers() -> AsyncIterator[Servers]:
         pair = servers_in(folder)
         with contextlib.closing(pair):
             await pair.start()
-            await _execute(pair, f"CREATE DATABASE {_TEMPLATE}")
+            await execute(pair.database_url("postgres"), f"CREATE DATABASE {_TEMPLATE}")
             await migrate(pair.database_url(_TEMPLATE), PARTITIONS)
             yield pair
 
@@ -55,12 +55,8 @@ async def restorable_servers() -> AsyncIterator[Servers]:
 @pytest.fixture
 async def restorable(restorable_servers: Servers) -> AsyncIterator[Restorable]:
     servers = restorable_servers
-    name = f"lost_{uuid.uuid4().hex}"
-    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY")
-    home = drive.Place(servers.database_url(name), servers.redis_url)
-    await home.execute("UPDATE instance SET id = $1", uuid.uuid4())
-    yield Restorable(servers, home)
-    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+    async with cloned(servers, _TEMPLATE) as url:
+        yield Restorable(servers, drive.Place(url, servers.redis_url))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -35,6 +34,7 @@ from tests.relay import rebinding
 from tests.relay.receivers import WebReceiver, web_receiver
 from tests.support.accounts import Account, open_account
 from tests.support.calls import bulk, bulk_line, new_client
+from tests.support.databases import cloned
 from tests.support.servers import Servers
 from tests.support.serving import Served, serving
 
@@ -47,28 +47,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"NOT RUN: tests/relay/test_rebinding.py: {rebinding.MISSING}", red=True)
 
 
-_numbers = itertools.count(1)
 PARTITIONS = 16
 
 
 @pytest.fixture(scope="module")
 async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
-    name = f"relay_{next(_numbers)}"
-    await _execute(
-        servers.database_url("postgres"), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
-    )
-    url = servers.database_url(name)
-    await _execute(url, "UPDATE instance SET id = $1", uuid.uuid4())
-    yield Config(redis_url=servers.redis_url, postgres_url=url, relay=False, allow_private_targets=True)
-    await _execute(servers.database_url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def _execute(url: str, statement: str, *args: object) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement, *args)
-    finally:
-        await connection.close()
+    async with cloned(servers, template) as url:
+        yield Config(redis_url=servers.redis_url, postgres_url=url, relay=False, allow_private_targets=True)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.shop.campaign import Campaign
 from tests.shop.checker import Cart, harms
 from tests.shop.lives import NODE, PYTHON, process
 from tests.shop.stage import open_stage
+from tests.support.databases import cloned
 from tests.support.servers import Servers
 
 ORIGIN = "https://shop.example"
@@ -23,25 +23,15 @@ Broken = Callable[[list[dict[str, Any]], Cart], None]
 async def test_a_program_that_is_killed_ends_with_the_same_receipts_and_workers_sell_what_there_is(
     servers: Servers, template: str, tmp_path: Path
 ) -> None:
-    admin = await asyncpg.connect(servers.database_url("postgres"))
-    await admin.execute(f"CREATE DATABASE shop TEMPLATE {template} STRATEGY FILE_COPY")
-    url = servers.database_url("shop")
-    connection = await asyncpg.connect(url)
-    await connection.execute("UPDATE instance SET id = gen_random_uuid()")
-    await connection.close()
     random.seed(1)
-    try:
-        async with open_stage(servers, tmp_path, url, ORIGIN) as on:
-            campaign = Campaign(on, 1)
-            await campaign.lives("Python", process(PYTHON), [("confirm", "after")])
-            if NODE is not None:  # said at the end of the run: tests/docs/conftest.py
-                await campaign.lives("Node", process(NODE), [("place", "under way")])
-            await campaign.rush(4, 9, gateways_die=False)
-            assert await campaign.harms() == []
-            assert campaign.done["ordered"] == 12 and campaign.done["sold out"] == 6
-    finally:
-        await admin.execute("DROP DATABASE shop WITH (FORCE)")
-        await admin.close()
+    async with cloned(servers, template) as url, open_stage(servers, tmp_path, url, ORIGIN) as on:
+        campaign = Campaign(on, 1)
+        await campaign.lives("Python", process(PYTHON), [("confirm", "after")])
+        if NODE is not None:  # said at the end of the run: tests/docs/conftest.py
+            await campaign.lives("Node", process(NODE), [("place", "under way")])
+        await campaign.rush(4, 9, gateways_die=False)
+        assert await campaign.harms() == []
+        assert campaign.done["ordered"] == 12 and campaign.done["sold out"] == 6
 
 
 def event(kind: str, key: str, version: int, type_: str, **data: object) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from uuid import UUID
 from gateway.catalog.migrate import migrate
 from gateway.events import ANY_LENGTH, Append, Claim, Stream, make_append, make_retry
 from gateway.log.log import Log
-from tests.conftest import _execute
+from tests.support.databases import empty
 from tests.support.drive import Place, event, new_stream, new_tenant, open_gateway, ready, unique_value, until
 from tests.support.servers import Servers, open_folder, servers_in
 
@@ -94,10 +94,9 @@ async def run(seconds: float, seed: int) -> Counter[str]:
         servers = servers_in(folder)
         with contextlib.closing(servers):
             await servers.start()
-            await _execute(servers, "CREATE DATABASE claimed")
-            url = servers.database_url("claimed")
-            await migrate(url, 4)
-            return await campaign(servers, Place(url, servers.redis_url), seconds, random.Random(seed))
+            async with empty(servers) as url:
+                await migrate(url, 4)
+                return await campaign(servers, Place(url, servers.redis_url), seconds, random.Random(seed))
 
 
 def main(argv: list[str]) -> int:
