@@ -60,6 +60,8 @@ class Sweeper:
         self._servers = scripts.servers
         self._journal = journal
         self._partitions = partitions
+        metas = [partition.keys.meta for partition, _ in partitions]
+        self._looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
         self._last: dict[int, Standing] = {}
         self._tried_at: dict[int, float] = {}
         self._returning: set[int] = set()  # in direct mode, at a Redis that was steady and has just written
@@ -120,18 +122,18 @@ class Sweeper:
 
     async def _look(self) -> list[Standing | Exception | None]:
         """An exception: its server does not say, or is another one by now."""
-        metas = [partition.keys.meta for partition, _ in self._partitions]
-        looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
-        replies = await self._servers.look(looks, self._look_s())
+        replies = await self._servers.look(self._looks, self._look_s())
         return [reply if isinstance(reply, Exception) else _standing(*reply) for reply in replies]
 
-    async def _try(self, looks: Sequence[Standing | Exception | None]) -> list[Standing | Exception | None]:
+    async def _try(self, looks: list[Standing | Exception | None]) -> list[Standing | Exception | None]:
         """The looks, with an exception in place of one at a server that answers and does not write. That is
         tried where a call or a look has failed since the last that was well, there and for partitions that
         no gateway uses; and before appends come back."""
         self._returning = {each.number for each, _ in self._partitions if self._may_return(each)}
 
         trying = any(each.reach.failing for each, _ in self._partitions)
+        if not (trying or self._returning):
+            return looks  # nearly always: without a task for each partition, ten times a second
 
         async def one(partition: Partition, look: Standing | Exception | None) -> Standing | Exception | None:
             failing = partition.reach.failing
