@@ -173,6 +173,16 @@ async def test_of_an_empty_stream_and_of_a_longer_one_nothing_is_told(log: Log, 
     assert (await log.page(Range(stream))).length == count
 
 
+async def test_a_stream_with_a_gap_is_told_in_no_form(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    await pass_by(log, stream)
+    await place.execute("DELETE FROM outbox WHERE aggregate_id = $1 AND version = 2", stream.key)
+    asked = noted(log)
+    assert await looked(log, stream, narrow=NONE) is None
+    assert asked == ["streams_narrow", "streams"]
+
+
 async def test_many_are_read_by_one_statement_each_with_its_own_events(log: Log) -> None:
     tenant_stream = new_stream()
     appends = [append(replace(tenant_stream, key=new_stream().key), n % 4 + 1) for n in range(20)]

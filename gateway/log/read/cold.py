@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +46,8 @@ noticed."""
 _Told = Callable[[Page | None], None]
 _Fill = Callable[[Stream, Here, Sequence[Any]], None]
 _NO_ID: Final = bytes(16)
-_VERSIONS: Final = list(range(1, _EVENTS_MAX + 1))
+_ID, _TEXT, _ZERO, _NONE = repeat(_NO_ID), repeat(""), repeat(0), repeat(None)
+"""The same of all events: what the narrow form leaves out."""
 _NO_MORE: Final = ("", "", None, None, UUID(_NO_ID), None, None)
 """Metadata of an event of which they are not wanted."""
 _AGAIN: Final = Page(-1)
@@ -187,16 +189,17 @@ class ColdReads:
 
 
 def _narrow_page(wanted: Range, whole: frozenset[str], row: Any) -> Page | None:
-    _, versions, _, _, types, times, revisions, payloads, of_whole = row
-    if versions is None or len(versions) > min(_EVENTS_MAX, wanted.limit):
+    _, count, head, _, _, types, times, revisions, payloads, of_whole = row
+    if not 0 < count <= min(_EVENTS_MAX, wanted.limit):
         return None
-    if payloads is None or versions != _VERSIONS[: len(versions)]:
+    if payloads is None or count != head:
         return _AGAIN
+    if len(types) < count:
+        types *= count
     if of_whole is None:
-        events = [
-            Event(_NO_ID, of_type, "", "", None, None, _NO_ID, None, 0, at_ms, None, payload)
-            for of_type, at_ms, payload in zip(types, times, payloads, strict=True)
-        ]
+        events = list(
+            map(Event, _ID, types, _TEXT, _TEXT, _NONE, _NONE, _ID, _NONE, _ZERO, times, _NONE, payloads)
+        )
     else:
         more = iter(of_whole)
         events = [
@@ -205,8 +208,7 @@ def _narrow_page(wanted: Range, whole: frozenset[str], row: Any) -> Page | None:
         ]
     if revisions is not None:
         events = [revised(event, of or 1) for event, of in zip(events, revisions, strict=True)]
-    stream = wanted.stream
-    return Page(len(events), tuple([Recorded(stream, n, event) for n, event in enumerate(events, 1)]))
+    return Page(count, tuple(map(Recorded, repeat(wanted.stream), range(1, count + 1), events)))
 
 
 def _event(of_type: str, at_ms: int, payload: bytes | None, more: Sequence[Any]) -> Event:

@@ -634,18 +634,21 @@ ORDER BY w.n, page.version
 --- Of several streams what folds of their events take, a row each. $1 tenants, $2 aggregate types, $3 keys, $4 most
 --- events of each, $5 most bytes of an event: where one is longer, there are no `payloads`; $6 event types of which
 --- metadata are told too: `whole` has those of each such event, NULL where there is none. `n` is the place of the stream,
---- from 1; of an empty one nothing else is told. Arrays have the events in one order, `versions` tells which; `seq` and
---- `id` are the last one's
-SELECT w.n, e.versions, e.seqs[cardinality(e.seqs)] AS seq, e.ids[cardinality(e.ids)] AS id, e.types, e.times,
-    e.revisions, e.payloads, e.whole
+--- from 1; of an empty one `count` is 0, and nothing else is told. Arrays have the events in the order of versions, the
+--- last of which is `head`; `types` has one only where all are of it; `seq` and `id` are the last one's
+SELECT w.n, e.count, e.head, e.seq, e.id, e.types, e.times, e.revisions, e.payloads, e.whole
 FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 CROSS JOIN LATERAL (
-    SELECT array_agg(o.version) AS versions, array_agg(o.seq) AS seqs, array_agg(o.id) AS ids, array_agg(o.type) AS types,
-        array_agg((extract(epoch FROM o.recorded_at) * 1000)::int8) AS times,
-        CASE WHEN count(o.revision) > 0 THEN array_agg(o.revision) END AS revisions,
-        CASE WHEN max(o.size) <= $5 THEN array_agg(o.payload) END AS payloads,
+    SELECT count(*) AS count, max(o.version) AS head, max(o.seq) AS seq,
+        (array_agg(o.id ORDER BY o.version))[count(*)] AS id,
+        CASE WHEN min(o.type) = max(o.type) THEN ARRAY[min(o.type)] ELSE array_agg(o.type ORDER BY o.version) END
+            AS types,
+        array_agg((date_part('epoch', o.recorded_at) * 1000)::int8 ORDER BY o.version) AS times,
+        CASE WHEN count(o.revision) > 0 THEN array_agg(o.revision ORDER BY o.version) END AS revisions,
+        CASE WHEN max(o.size) <= $5 THEN array_agg(o.payload ORDER BY o.version) END AS payloads,
         CASE WHEN max(o.size) <= $5 THEN array_agg(
             ROW(o.actor_type, o.actor_id, o.target_type, o.target_id, o.correlation_id, o.causation_id, o.extra)
+            ORDER BY o.version
         ) FILTER (WHERE o.whole) END AS whole
     FROM (
         SELECT *, type = ANY($6::text[]) AS whole, coalesce(octet_length(payload), 0)
