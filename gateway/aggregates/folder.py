@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -41,27 +41,23 @@ Place = tuple[Stream, int, int]
 """The stream, the spec's revision, and how often the stream's history was cut off."""
 
 
-@dataclass(frozen=True, slots=True)
 class Handlers:
     """How events of one type are folded, by one revision of the spec. What the spec no longer declares is
     folded as if it had no handler."""
 
-    deployed: Deployed
-    aggregate_type: str
-    _by_type: Mapping[str, Handler] = field(init=False, repr=False, compare=False)
+    __slots__ = ("_by_type", "present")
 
-    def __post_init__(self) -> None:
-        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
-        object.__setattr__(self, "_by_type", _NONE if declared is None else declared.handlers)
+    present: Present | None
+    """What brings events to their present revision; None where all are of it."""
+
+    def __init__(self, deployed: Deployed, aggregate_type: str) -> None:
+        declared = deployed.spec.aggregate_types.get(aggregate_type)
+        self._by_type: Mapping[str, Handler] = _NONE if declared is None else declared.handlers
+        revised = declared is not None and declared.revised
+        self.present = presenting(deployed.spec) if revised else None
 
     def __call__(self, event_type: str) -> Handler:
         return self._by_type.get(event_type, DEFAULT_HANDLER)
-
-    @property
-    def present(self) -> Present | None:
-        """What brings events to their present revision; None where all are of it."""
-        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
-        return presenting(self.deployed.spec) if declared is not None and declared.revised else None
 
     def presented(self, events: tuple[Recorded, ...]) -> tuple[Recorded, ...]:
         """Events that were admitted by an earlier spec, as this one folds them."""

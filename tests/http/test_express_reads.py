@@ -199,6 +199,23 @@ async def test_a_bug_after_a_read_was_handed_over_is_logged_and_answered_once(
     assert [record.msg for record in caplog.records].count("fast_path_failed") == 1
 
 
+async def test_a_bug_in_a_read_ends_no_first_read_of_another(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = new_id()
+    await noted(client, key, 1)
+    await client.get(f"/order/{key}")
+    ended = []
+    monkeypatch.setattr(States, "end_first", lambda _self, *_args, **_named: ended.append(1))
+
+    def broken(*_args: object) -> object:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Reader, "look", broken)
+    assert (await client.get(f"/order/{key}")).json()["metadata"]["length"] == 1
+    assert ended == []
+
+
 OF_METADATA = {
     "was_placed": {"schema": {}, "handler": [{"set": {"target": "by", "value": "$.metadata.actor.id"}}]},
     "was_named": {
@@ -263,7 +280,8 @@ async def test_a_state_is_not_folded_for_a_304(
     def folded(*_args: object) -> object:
         raise RuntimeError("folded for nothing")
 
-    monkeypatch.setattr("gateway.aggregates.folder.fold", folded)
+    for way in ("fold", "merged"):
+        monkeypatch.setattr(f"gateway.aggregates.folder.{way}", folded)
     async with new_client(second_gateway.url, tenant.admin) as other:  # which has nothing kept
         for asked in (etag, "*"):
             answer = await other.get(f"/order/{key}", headers={"if-none-match": asked})

@@ -36,7 +36,7 @@ def _remembered_by_any_spec() -> None:
     from gateway.http.api import states
 
     edit(Folder, "place", "deployed.revision", "0")
-    edit(states, "_place", "subject.deployed.revision", "0")
+    edit(states, "place_of", "subject.deployed.revision", "0")
 
 
 def _past_gaps() -> None:

@@ -56,7 +56,7 @@ class States:
             last = await self._version_at(subject, at_ms)
         if fresh:
             return await self._read_on(subject, EMPTY, last, if_none_match, fresh=True, strong=strong)
-        place = _place(subject)
+        place = place_of(subject)
         more = place in self._begun
         while (first := self._first_folds.get(place)) is not None:
             await first.wait()  # rather than read and fold the same events beside it
@@ -73,22 +73,20 @@ class States:
             self._begun.discard(place)
             self._first_folds.pop(place).set()
 
-    def is_begun(self, subject: Subject) -> bool:
+    def is_begun(self, place: Place) -> bool:
         """Whether a first read ended before the newest event: the application continues, once for all."""
-        return bool(self._begun) and _place(subject) in self._begun
+        return bool(self._begun) and place in self._begun
 
-    def begin_first(self, subject: Subject) -> bool:
+    def begin_first(self, place: Place) -> bool:
         """Whether no other request reads the aggregate for the first time just now; `end_first` must follow
         then."""
-        place = _place(subject)
         if place in self._first_folds:
             return False
         self._first_folds[place] = _FirstFold()
         return True
 
-    def end_first(self, subject: Subject, *, more: bool) -> None:
+    def end_first(self, place: Place, *, more: bool) -> None:
         """`more`: there is more to read than was."""
-        place = _place(subject)
         first = self._first_folds.pop(place, None)
         if first is not None:
             first.more = more
@@ -96,9 +94,9 @@ class States:
                 self._begun.add(place)
             first.set()
 
-    def kept(self, subject: Subject) -> Folded:
+    def kept(self, place: Place) -> Folded:
         """What is kept of its states, else the state of an empty stream."""
-        return self._kept.get(_place(subject))
+        return self._kept.get(place)
 
     async def _version_at(self, subject: Subject, at_ms: int) -> int:
         try:
@@ -128,7 +126,7 @@ class States:
             if page.events and not (fresh or looked):
                 looked, before = True, folded
                 folded = await self._folder.nearest(
-                    _place(subject), subject.deployed, before, min(page.length, last)
+                    place_of(subject), subject.deployed, before, min(page.length, last)
                 )
                 if folded is not before:
                     wanted = following(subject, folded, None, last)
@@ -153,7 +151,7 @@ class States:
                 raise Refused(_too_long(folded.length, page.length))
             try:
                 folded = await self._folder.piece(
-                    _place(subject), folded, page.events[folded.length - first :], handlers
+                    place_of(subject), folded, page.events[folded.length - first :], handlers
                 )
             except Busy as busy:
                 raise Refused(Refusal("unavailable", busy.why)) from busy
@@ -177,7 +175,7 @@ class States:
                 return _unmodified(current)
         if page.events:
             handlers = Handlers(subject.deployed, subject.stream.aggregate_type)
-            further = self._folder.at_once(_place(subject), folded, page.events, handlers)
+            further = self._folder.at_once(place_of(subject), folded, page.events, handlers)
             if further is None:
                 return folded
             folded = further
@@ -204,7 +202,7 @@ def _asked(query: Parameters) -> tuple[int, int | None]:
     return VERSION_MAX, at_ms
 
 
-def _place(subject: Subject) -> Place:
+def place_of(subject: Subject) -> Place:
     return subject.stream, subject.deployed.revision, subject.rewinds
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.admit.path import split
+from gateway.aggregates.folder import Place
 from gateway.catalog.model import Principal, Scope
 from gateway.events import Page
 from gateway.http.api.aliases import Aliases, location_line
 from gateway.http.api.follow import wanted_stream
 from gateway.http.api.named_answers import NamedAnswers
 from gateway.http.api.reads import Reads, Subject, length_answer, rest_of
-from gateway.http.api.states import States, following
+from gateway.http.api.states import States, following, place_of
 from gateway.http.authentication import Authenticator
 from gateway.http.correlation import NAME, line_of
 from gateway.http.request import Refused
@@ -82,28 +83,30 @@ class FastReads:
             return False
         wanted, judge = asked
         told = partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
-        if len(segments) == 2 and self._states.is_begun(subject):
+        place = place_of(subject) if len(segments) == 2 else None
+        if place is not None and self._states.is_begun(place):
             self._callers.take_back(principal)
             return False  # the application continues once for all
-        if len(segments) == 2 and not wanted.known:  # nothing of it is kept
-            if not self._states.begin_first(subject):
-                self._callers.take_back(principal)
-                return False  # the application waits for who reads it already
-            told = partial(self._seen_first, subject, told)
-        try:
+        if place is None or wanted.known:
             self._log.look(wanted, told)
+            return True
+        if not self._states.begin_first(place):
+            self._callers.take_back(principal)
+            return False  # the application waits for who reads it already
+        try:
+            self._log.look(wanted, partial(self._seen_first, place, told))
         except Exception:  # a bug: no request waits for this read
-            self._states.end_first(subject, more=True)
+            self._states.end_first(place, more=True)
             raise
         return True
 
-    def _seen_first(self, subject: Subject, told: Callable[[Page | None], None], page: Page | None) -> None:
+    def _seen_first(self, place: Place, told: Callable[[Page | None], None], page: Page | None) -> None:
         """Of a state of which nothing was kept."""
         try:
             told(page)
         finally:
-            more = page is None or self._states.kept(subject).length < page.length
-            self._states.end_first(subject, more=more)
+            more = page is None or self._states.kept(place).length < page.length
+            self._states.end_first(place, more=more)
 
     def _subject(self, principal: Principal, aggregate_type: str | None, key: str | None) -> Subject | None:
         """Raises Refused."""
@@ -128,11 +131,11 @@ class FastReads:
     ) -> tuple[Range, Judge] | None:
         """What to read, and what to make of it."""
         if part == "":
-            folded, if_none_match = self._states.kept(subject), headers.get(b"if-none-match")
+            folded, if_none_match = self._states.kept(place_of(subject)), headers.get(b"if-none-match")
             seen = partial(self._states.seen, subject, folded, if_none_match=if_none_match)
             return following(subject, folded, if_none_match, narrow=True), seen
         if part == "length":
-            known = self._states.kept(subject).length
+            known = self._states.kept(place_of(subject)).length
             return Range(subject.stream, limit=0, known=known), partial(length_answer, subject)
         if part == "events" and wanted_stream(headers.get(b"accept")) is None:
             first = self._reads.first_page(subject)
