@@ -406,6 +406,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         if self.spread is not None:
             rows = zip(self.spread.order, versions, strict=True)
             places = tuple([(self.spread.streams[which], version) for which, version in rows])
+        elif self.form == OF_SEVERAL and len(ids) == 1:  # as mostly, and then none is implied
+            place = self.stream, first_version
+            return Appended(self.stream.key, first_version, ids, False, last, (place,), 0, OF_SEVERAL)
         elif self.form == OF_SEVERAL:
             places = tuple([(self.stream, first_version + n) for n in range(len(ids))])
         return appended_of(self.stream.key, first_version, ids, last, places, self.implied, self.form)

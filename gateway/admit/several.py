@@ -310,9 +310,14 @@ class _Streams(Struct, frozen=True, gc=False):
 
 
 _NONE_MINTED: Final[frozenset[int]] = frozenset()
+_FIRST: Final = (0,)
 
 
 def _streams(sent: Sent, named: Sequence[Named], tenant: bytes, mint_key: MintKey) -> _Streams | Refusal:
+    one, only = sent.events[0].previous_length, named[0].key
+    if only is not None and len(named) == 1:  # as mostly
+        stream = Stream(tenant, named[0].aggregate_type.name, only)
+        return _Streams((stream,), (ANY_LENGTH if one is None else one,), _FIRST, _NONE_MINTED)
     numbers: dict[Stream, int] = {}
     lengths: list[int] = []
     order: list[int] = []

@@ -25,7 +25,7 @@ _TEXT: Final = re.compile(r"[A-Za-z0-9_-]{2,32768}")
 _PLACE: Final = struct.Struct(">HQ4s")
 _ALONE: Final = struct.Struct(">BHQ4s")
 _ALONE_CHARS: Final = _ALONE.size // 3 * 4
-_STANDARD: Final = str.maketrans("-_", "+/")
+_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
@@ -86,7 +86,7 @@ def decode_in(text: str, p: int) -> Place | None:
 
 def _decode_alone(text: str) -> tuple[int, Place] | None:
     """Of so many legal characters."""
-    form, p, seq, mark = _ALONE.unpack(a2b_base64(text.translate(_STANDARD)))
+    form, p, seq, mark = _ALONE.unpack(a2b_base64(text.encode().translate(_STANDARD)))
     return (p, Place(seq, mark)) if form == _FORMAT and 0 < seq <= SEQ_MAX else None
 
 
