@@ -57,9 +57,10 @@ async def pass_by(log: Log, stream: Stream) -> None:
 
 
 async def test_after_many_misses_streams_are_read_without_redis_but_one_in_some(
-    log: Log, place: Place
+    log: Log, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant_stream = new_stream()
+    monkeypatch.setattr(cold, "_LOOK_EVERY", 64)
     streams = [replace(tenant_stream, key=new_stream().key) for _ in range(cold._LOOK_EVERY)]
     for stream in streams:
         await appended(log, append(stream, 2))
@@ -74,7 +75,8 @@ async def test_after_many_misses_streams_are_read_without_redis_but_one_in_some(
     assert asked.count("read") == asked.count("streams") == 1
 
 
-async def test_a_stream_that_is_in_redis_ends_it(log: Log) -> None:
+async def test_a_stream_that_is_in_redis_ends_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold, "_LOOK_EVERY", 64)
     stream = new_stream()
     await appended(log, append(stream, 2))
     await pass_by(log, stream)
@@ -219,12 +221,14 @@ async def held_up(log: Log, stream: Stream) -> tuple[list[str], asyncio.Event]:
     return sent, answered
 
 
-async def read_at_once(log: Log, stream: Stream, count: int) -> list[asyncio.Future[Page | None]]:
+async def read_at_once(
+    log: Log, stream: Stream, count: int, narrow: frozenset[str] | None = NONE
+) -> list[asyncio.Future[Page | None]]:
     """Asked for, and as far as they go by themselves."""
     loop = asyncio.get_running_loop()
     told: list[asyncio.Future[Page | None]] = [loop.create_future() for _ in range(count)]
     for each in told:
-        log.look(Range(stream, narrow=NONE), each.set_result)
+        log.look(Range(stream, narrow=narrow), each.set_result)
     for _ in range(5):
         await asyncio.sleep(0)
     return told
@@ -264,3 +268,16 @@ async def test_answers_are_made_while_postgres_has_the_next_statement(log: Log) 
     answered.set()
     await asyncio.gather(*more)
     assert seen == [2]
+
+
+async def test_no_form_waits_for_more_than_a_statement_of_the_other(log: Log) -> None:
+    stream = new_stream()
+    sent, answered = await held_up(log, stream)
+    lane(log, stream).reader.cold._passed = 0
+    told = await read_at_once(log, stream, 1)
+    told += await read_at_once(log, stream, 2 * cold._AT_A_TIME, narrow=None)
+    told += await read_at_once(log, stream, 1)
+    answered.set()
+    await asyncio.gather(*told)
+    whole = f"streams of {cold._AT_A_TIME}"
+    assert sent == ["streams_narrow of 1", whole, "streams_narrow of 1", whole]

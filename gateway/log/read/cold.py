@@ -39,7 +39,7 @@ _NARROW_BYTES_MAX: Final = _BYTES_MAX // _EVENTS_MAX
 """Of one event in the narrow form: with a longer one, a stream is read in the whole form."""
 _MISSES: Final = 64
 """So many streams in a row were not in Redis: then those that follow are not looked for there."""
-_LOOK_EVERY: Final = 64
+_LOOK_EVERY: Final = 256
 """But each so many-th is, and put there: streams that are read again and again get there, and it is
 noticed."""
 
@@ -80,6 +80,7 @@ class ColdReads:
         self._fill = fill
         self._narrow: deque[_Asked] = deque()
         self._whole: deque[_Asked] = deque()
+        self._turns = [(self._narrow, self._narrow_pages), (self._whole, self._pages)]
         self._work = asyncio.Event()
         self._under_way = 0
         self._misses = 0
@@ -116,9 +117,9 @@ class ColdReads:
             await self._work.wait()
             if not self._work.is_set():
                 continue  # the other loop took them
-            queue, pages_of = (
-                (self._whole, self._pages) if self._whole else (self._narrow, self._narrow_pages)
-            )
+            queue, pages_of = turn = next(each for each in self._turns if each[0])
+            if turn is self._turns[0]:  # neither form waits for more than a statement of the other
+                self._turns.reverse()
             asked = [queue.popleft() for _ in range(min(len(queue), _AT_A_TIME))]
             self._under_way += 1
             self._wake()
