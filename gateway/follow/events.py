@@ -6,7 +6,6 @@ Owns: where a page may end. Every page is one snapshot of Postgres, and settled 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -80,7 +79,8 @@ class Events:
         appends = [] if self._recent is None else self._recent.behind(p, after, HANDED_EVENTS)
         if not appends:
             return None
-        found = await folding(len(appends), partial(_events_of_all, appends, tenant, types))
+        count = sum([len(each.events) for each in appends])
+        found = await folding(count, 0, lambda _: _events_of_all(appends, tenant, types))
         last = appends[-1]
         reached = Place(last.last_seq, last.digests[-32 : MARK_BYTES - 32])
         return Page(found, reached, max(head, reached.seq))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, assert_never
 
 import asyncpg
@@ -62,6 +61,7 @@ class _Made:
     roots: dict[str, Node] = field(default_factory=dict)
     sources: list[tuple[str, str]] = field(default_factory=list)
     updated_at_ms: int = 0
+    size: int = 0  # of the states, as JSON
 
 
 class JoinOutput:
@@ -97,7 +97,8 @@ class JoinOutput:
         before = await rows.load(keys)
         made = [each for key in keys if (each := await self._made(key, reached.seq)) is not None]
         misfits: list[Misfit] = []
-        puts = await folding(len(made), partial(self._puts, made, reached, misfits))
+        size = sum([each.size for each in made])
+        puts = await folding(len(made), size, lambda _: self._puts(made, reached, misfits))
         more = sum(before[put.key] is None for put in puts)
         sources = self._new_sources(made)
         changes = [put for put in puts if put.row != before[put.key]]
@@ -123,7 +124,7 @@ class JoinOutput:
         trigger = await self._state(self._join.for_each, key, up_to)
         if not trigger.length or trigger.updated_at_ms is None:
             return None
-        made = _Made(key, trigger, updated_at_ms=trigger.updated_at_ms)
+        made = _Made(key, trigger, updated_at_ms=trigger.updated_at_ms, size=len(trigger.data_json))
         made.roots[KEY] = Raw(encode(key))
         for source in self._join.sources:
             if source.id is None:
@@ -153,6 +154,7 @@ class JoinOutput:
         if not state.length:
             return None
         made.updated_at_ms = max(made.updated_at_ms, state.updated_at_ms or 0)
+        made.size += len(state.data_json)
         return _object(key, state)
 
     async def _state(self, aggregate_type: str, key: str, up_to: int) -> Folded:

@@ -10,9 +10,9 @@ from gateway.events import Recorded, uuid_text
 from gateway.follow.fields import fields_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
-from gateway.follow.threads import folding
+from gateway.follow.threads import data_bytes, folding, row_bytes
 from gateway.relay.position import Place
-from gateway.state import EMPTY, Folded, fold, presenting
+from gateway.state import EMPTY, Budget, Folded, fold_within, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
@@ -44,14 +44,18 @@ class ListOutput:
         if not of:
             return Changes((), 0, 0, ())
         before = await rows.load(of)
-        return await folding(sum(map(len, of.values())), partial(self._fold, of, before))
+        found = [each for events in of.values() for each in events]
+        size = data_bytes(found) + row_bytes(before)
+        return await folding(len(found), size, partial(self._fold, of, before))
 
-    def _fold(self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None]) -> Changes:
+    def _fold(
+        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], budget: Budget
+    ) -> Changes:
         puts, misfits, last = [], 0, list[Misfit]()
         for key, events in of.items():
             stands = before[key]
             recorded = [each.recorded for each in events]
-            folded = fold(_folded(stands), recorded, self._handler, present=self._present)
+            folded = fold_within(_folded(stands), recorded, self._handler, budget, present=self._present)
             assert folded.created_at_ms is not None and folded.updated_at_ms is not None
             too_large = folded.too_large_at is not None
             data = None if too_large else folded.data_json

@@ -19,7 +19,7 @@ from gateway.follow.lists import misfit_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
 from gateway.follow.states import AggregateStates
-from gateway.follow.threads import folding
+from gateway.follow.threads import data_bytes, folding, row_bytes
 from gateway.relay.position import Place
 from gateway.state.budget import STATE_BYTES_MAX, Budget
 from gateway.state.budget import Misfit as Unfit
@@ -91,9 +91,11 @@ class ProjectionOutput:
         folded = [each for each in wanted if each.recorded.stream.aggregate_type in self._folded]
         after = await self._states.after(folded, self._sees) if folded else {}
         misfits: list[Misfit] = []
-        steps = await folding(len(wanted), partial(self._steps, wanted, after, misfits))
+        size = data_bytes(wanted) + sum(map(len, after.values()))
+        steps = await folding(len(wanted), size, lambda _: self._steps(wanted, after, misfits))
         before = await rows.load({key for step in steps for key in step.keys})
-        puts, made = await folding(len(steps), partial(self._rows, steps, before, misfits))
+        size += row_bytes(before)
+        puts, made = await folding(len(steps), size, lambda _: self._rows(steps, before, misfits))
         return Changes(puts, made, len(misfits), misfits[-MISFITS_SHOWN:])
 
     def _plan(self, recorded: Recorded) -> _Plan | None:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from gateway.events import Recorded, Stream
 from gateway.follow.events import Events
 from gateway.follow.model import Event
-from gateway.follow.threads import folding
-from gateway.state import EMPTY, Folded, fold, presenting
+from gateway.follow.threads import data_bytes, folding
+from gateway.state import EMPTY, Budget, Folded, fold_within, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
@@ -59,8 +59,7 @@ class AggregateStates:
         before = {stream: await self._before(stream, found[0].recorded.version - 1, found[0].place.seq - 1)
                   for stream, found in needed.items()}  # fmt: skip
         states: dict[int, bytes] = {}
-        count = sum(map(len, needed.values()))
-        await folding(count, partial(self._fold, needed, before, wanted, states))
+        await self._fold_all(needed, before, wanted, states)
         return states
 
     async def at(self, stream: Stream, up_to: int) -> Folded:
@@ -83,9 +82,19 @@ class AggregateStates:
                 self._forget(stream)
         known = {stream: found for stream, found in of.items() if stream in self._kept}
         before = {stream: self._kept[stream] for stream in known}
-        count = sum(map(len, known.values()))
-        await folding(count, partial(self._fold, known, before, lambda _: False, {}))
+        await self._fold_all(known, before, lambda _: False, {})
         self._reached = reached
+
+    async def _fold_all(
+        self,
+        of: Mapping[Stream, Sequence[Event]],
+        before: Mapping[Stream, Folded],
+        wanted: Callable[[Event], bool],
+        states: dict[int, bytes],
+    ) -> None:
+        found = [each for events in of.values() for each in events]
+        size = data_bytes(found) + sum([len(each.data_json) for each in before.values()])
+        await folding(len(found), size, partial(self._fold, of, before, wanted, states))
 
     def _forget(self, stream: Stream) -> None:
         self._bytes -= self._kept.pop(stream).size_bytes
@@ -103,16 +112,18 @@ class AggregateStates:
             page = await self._events.stream(stream, folded.length + 1, self._p, up_to, _EVENTS_AT_ONCE)
             if not page:
                 break
-            folded = await folding(len(page), partial(self._folded, folded, [each.recorded for each in page]))
+            size = data_bytes(page) + len(folded.data_json)
+            recorded = [each.recorded for each in page]
+            folded = await folding(len(page), size, partial(self._folded, folded, recorded))
             if len(page) < _EVENTS_AT_ONCE:
                 break
         self._keep(stream, folded)
         return folded
 
-    def _folded(self, before: Folded, events: Sequence[Recorded]) -> Folded:
+    def _folded(self, before: Folded, events: Sequence[Recorded], budget: Budget) -> Folded:
         handler = partial(self._handler, events[0].stream.aggregate_type)
         clean = replace(before, errors=(), errors_total=0)
-        return fold(clean, events, handler, present=self._present)
+        return fold_within(clean, events, handler, budget, present=self._present)
 
     def _fold(
         self,
@@ -120,16 +131,17 @@ class AggregateStates:
         before: Mapping[Stream, Folded],
         wanted: Callable[[Event], bool],
         states: dict[int, bytes],
+        budget: Budget,
     ) -> None:
         for stream, events in of.items():
             folded, pending = before[stream], list[Recorded]()
             for each in events:
                 pending.append(each.recorded)
                 if wanted(each):
-                    folded, pending = self._folded(folded, pending), []
+                    folded, pending = self._folded(folded, pending, budget), []
                     states[each.place.seq] = folded.data_json
             if pending:
-                folded = self._folded(folded, pending)
+                folded = self._folded(folded, pending, budget)
             self._keep(stream, folded)
 
     def _keep(self, stream: Stream, folded: Folded) -> None:

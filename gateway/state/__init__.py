@@ -8,6 +8,7 @@ from gateway.state.fold import (
     Folded,
     HandlerError,
     fold,
+    fold_within,
     is_light,
     merged,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "TakesLong",
     "declared_in",
     "fold",
+    "fold_within",
     "is_light",
     "is_old",
     "merged",
