@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, ConditionFailed, Conflict, Stream, UnknownPosition, make_append
 from gateway.items import Condition, Item, Items, matches, tags_of
+from gateway.log.append.calls import boundary
 from gateway.log.append.pending import Look
 from gateway.log.log import Log
 from gateway.log.redis.scripts import Scripts
@@ -221,6 +223,28 @@ async def test_what_postgres_told_of_a_tag_is_remembered(log: Log, place: Place)
     (match,) = await appended(log, tagged(new_stream(tenant), "a:1"))
     refused = tagged(new_stream(tenant), condition=unless(item("a:1"), after=last))
     assert await log.append(refused) == ConditionFailed(match.last.seq)
+
+
+async def test_a_query_of_long_tags_is_judged_and_not_kept_in_memory(log: Log, place: Place) -> None:
+    """However many there are: the body of a request is all that bounds one."""
+    tenant, stream = new_tenant(), new_stream()
+    await appended(log, tagged(new_stream(tenant)))
+    await seal(place, log, new_stream(tenant))
+    await wipe_partition(log, new_stream(tenant))
+    await appended(log, tagged(new_stream(tenant)))
+    asked = await _statements(log, new_stream(tenant))
+    long = unless(item("a:" + 500_000 * "x"))
+    for _ in range(2):
+        await appended(log, tagged(new_stream(tenant), condition=long))
+    assert asked == ["last_tagged", "last_tagged"]
+    tracemalloc.start()
+    try:
+        for n in range(20):
+            boundary(stream.tenant, (item(f"a:{n}" + 500_000 * "x"),))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
 
 
 async def test_another_gateway_s_append_refuses_it(open_log: OpenLog) -> None:

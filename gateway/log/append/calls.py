@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -123,9 +123,31 @@ class Boundary(NamedTuple):
     counts: bytes
     items: bytes
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it may be remembered: nothing bounds how long the tags of a query are."""
+        return len(self.items) <= SHORT_BOUNDARY_BYTES
 
-@lru_cache(512)
+
+SHORT_BOUNDARY_BYTES: Final = 4 * 1024
+BOUNDARIES_MAX: Final = 512
+"""Short ones that are kept."""
+
+_boundaries: Final[dict[tuple[bytes, Items], Boundary]] = {}
+
+
 def boundary(tenant: bytes, items: Items) -> Boundary:
+    found = _boundaries.get((tenant, items))
+    if found is None:
+        found = _boundary(tenant, items)
+        if found.is_short:
+            if len(_boundaries) >= BOUNDARIES_MAX:
+                del _boundaries[next(iter(_boundaries))]
+            _boundaries[tenant, items] = found
+    return found
+
+
+def _boundary(tenant: bytes, items: Items) -> Boundary:
     tags = tags_of(items)
     named = [([".".join(each) for each in sorted(item.types)], sorted(item.tags)) for item in items]
     packed = _pack((tenant.hex(), named))

@@ -20,6 +20,7 @@ from typing import Final
 
 from gateway.events import Append, NotCommitted, UnknownPosition
 from gateway.items import Condition, Items
+from gateway.log.append.calls import boundary
 from gateway.log.append.pending import Look, Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import Postgres
@@ -33,7 +34,7 @@ TOGETHER: Final = 250
 WAITING_MAX: Final = 2_000
 """Appends that wait for their look, or are looked at."""
 LOOKED_AT_MAX: Final = 1_000
-"""Queries whose tags Redis should remember from a look."""
+"""Queries, short ones, whose tags Redis should remember from a look."""
 _AGAIN_S: Final = 0.05
 _FULL: Final = NotCommitted("too many conditions are waiting to be judged on this gateway")
 
@@ -87,6 +88,8 @@ class Conditions:
             self._looked_at.clear()
 
     def _remembered(self, tenant: bytes, items: Items) -> None:
+        if not boundary(tenant, items).is_short:
+            return
         if len(self._looked_at) >= LOOKED_AT_MAX:
             del self._looked_at[next(iter(self._looked_at))]
         self._looked_at[tenant, items] = None
