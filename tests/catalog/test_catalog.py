@@ -481,6 +481,20 @@ async def test_a_gateway_says_that_it_follows_only_a_refresh_later_when_its_last
     assert await pool.fetchval("SELECT revision FROM catalog_reader") == revision
 
 
+async def test_gateways_that_were_killed_are_forgotten_after_a_day(
+    catalog: Catalog, pool: asyncpg.Pool
+) -> None:
+    for days in (0, 1, 2):
+        silent = (
+            f"INSERT INTO catalog_reader VALUES (gen_random_uuid(), 1, now() - interval '{days} days 1 hour')"
+        )
+        await pool.execute(silent)
+    await catalog.refresh()
+    await catalog.refresh()
+    silent_h = "SELECT extract(epoch FROM now() - seen_at)::int / 3600 FROM catalog_reader"
+    assert sorted(row[0] for row in await pool.fetch(silent_h)) == [0, 1]
+
+
 async def test_an_event_that_was_stored_before_all_had_closed_keeps_what_it_is_of(
     pool: asyncpg.Pool, tenant: Tenant
 ) -> None:

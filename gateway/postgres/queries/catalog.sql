@@ -470,7 +470,13 @@ RETURNING true
 
 
 -- name: report_reader
--- A gateway is there and has followed the clock up to a revision. $1 gateway, $2 revision.
+-- A gateway is there and has followed the clock up to a revision. Gateways that were killed are forgotten after a
+-- day: each start has an id of its own. $1 gateway, $2 revision.
+WITH forgotten AS (
+    DELETE FROM catalog_reader WHERE gateway IN (
+        SELECT gateway FROM catalog_reader
+        WHERE seen_at < now() - interval '1 day' AND gateway <> $1 FOR UPDATE SKIP LOCKED)
+)
 INSERT INTO catalog_reader (gateway, revision, seen_at) VALUES ($1, $2, now())
 ON CONFLICT (gateway) DO UPDATE SET revision = excluded.revision, seen_at = excluded.seen_at
 
