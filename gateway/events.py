@@ -115,8 +115,18 @@ class Spread(msgspec.Struct, array_like=True, frozen=True, gc=False):
         """Of the append's event `n`."""
         return self.streams[self.order[n]]
 
+    @property
+    def each_stream(self) -> Sequence[Stream]:
+        """Of each event of the append."""
+        streams, order = self.streams, self.order
+        if len(streams) == len(order):  # one event each
+            return streams
+        return [streams[which] for which in order]
+
     def versions(self, firsts: Sequence[int]) -> tuple[int, ...]:
         """Of each event, where those to each stream begin at these."""
+        if len(firsts) == len(self.order):  # one event each
+            return tuple(firsts)
         following = list(firsts)
         versions = []
         for which in self.order:
@@ -239,9 +249,8 @@ def row_digests(
 ) -> bytes:
     """The row digests of one append, one after another, 32 bytes each."""
     if spread is not None:
-        return b"".join(
-            [row_digest(spread.stream_of(n), append_id, packed) for n, packed in enumerate(packed_events)]
-        )
+        rows = zip(spread.each_stream, packed_events, strict=True)
+        return b"".join([row_digest(of, append_id, packed) for of, packed in rows])
     prefix = _DOMAIN_OF.get(packed_events[0][:1], _ROW_DOMAIN) + _encode(stream) + append_id
     if len(packed_events) == 1:  # as nearly always: a comprehension costs as much as the digest
         return sha256(prefix + packed_events[0]).digest()
@@ -396,22 +405,20 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     ) -> Appended:
         """Its outcome when its last event is at `last_seq` of partition `p`; `versions` of an append to
         several streams."""
-        last = FeedPlace(p, last_seq, self.digests[-32:-28])
-        if len(self.events) == 1 and self.form is None and self.spread is None:  # as nearly always
-            return Appended(self.stream.key, first_version, (self.events[0].id,), False, last)
-        ids = tuple(map(_id_of, self.events))
+        last, events, implied = FeedPlace(p, last_seq, self.digests[-32:-28]), self.events, self.implied
+        if self.form is None and len(events) == 1 + implied and (implied or self.spread is None):
+            # as nearly always; what is implied counts as if it was not there
+            return Appended(self.stream.key, first_version, (events[0].id,), False, last, (), implied)
+        ids = tuple(map(_id_of, events))
         places: tuple[tuple[Stream, int], ...] = ()
-        if self.implied and self.form is None and len(ids) == self.implied + 1:  # as if it was the only one
-            return Appended(self.stream.key, first_version, ids[:1], False, last, (), self.implied)
         if self.spread is not None:
-            rows = zip(self.spread.order, versions, strict=True)
-            places = tuple([(self.spread.streams[which], version) for which, version in rows])
+            places = tuple(zip(self.spread.each_stream, versions, strict=True))
         elif self.form == OF_SEVERAL and len(ids) == 1:  # as mostly, and then none is implied
             place = self.stream, first_version
             return Appended(self.stream.key, first_version, ids, False, last, (place,), 0, OF_SEVERAL)
         elif self.form == OF_SEVERAL:
             places = tuple([(self.stream, first_version + n) for n in range(len(ids))])
-        return appended_of(self.stream.key, first_version, ids, last, places, self.implied, self.form)
+        return appended_of(self.stream.key, first_version, ids, last, places, implied, self.form)
 
 
 def fits(expected: int, length: int) -> bool:
@@ -478,24 +485,25 @@ def with_implied(
 ) -> Append:
     """The same append, and behind its events those that they imply. What follows these is of all events;
     those that were packed already stay as they are."""
-    append_id, retry, at = append.append_id, append.retry, len(append.events)
-    packed = [salted(_encode(event), _fresh_salt()) for event in implied]
-    digests = [append.digests]
-    for n, each in enumerate(packed, at):
-        stream = append.stream if spread is None else spread.stream_of(n)
-        digests.append(row_digest(stream, append_id, each))
-    form, digest = append.form, retry.request_digest
-    header = pack_header(append.stream, append_id, retry.chosen, digest, tags, spread, claims, form)
+    own, retry, form = append.events, append.retry, append.form
+    append_id, digest = own[0].id, retry.request_digest
+    packed, digests, size = [*append.packed], append.digests, append.size_bytes
+    for n, event in enumerate(implied, len(own)):
+        stream = append.stream if spread is None else spread.streams[spread.order[n]]
+        each = salted(_encode(event), _fresh_salt())
+        packed.append(each)
+        digests += row_digest(stream, append_id, each)
+        size += len(each)
     return Append(
         append.stream,
-        (*append.events, *implied),
-        (*append.packed, *packed),
-        b"".join(digests),
-        header,
+        (*own, *implied),
+        tuple(packed),
+        digests,
+        pack_header(append.stream, append_id, retry.chosen, digest, tags, spread, claims, form),
         append.identities,
         retry,
         append.expected,
-        append.size_bytes + sum(map(len, packed)),
+        size,
         tags,
         spread,
         others,
@@ -588,14 +596,24 @@ def appended_of(
     return Appended(key, first_version, ids, replayed, last, places, implied, form)
 
 
+_derived = sha1(b"sluice/implied/1", usedforsecurity=False).copy
+"""A hash that is copied is at hand sooner than one that is made."""
+
+
 def derived_id(cause: bytes, number: int) -> bytes:
     """The id of the event number `number` that the event `cause` implies: a UUIDv5, 16 bytes."""
-    return id_of(b"sluice/implied/1" + cause + b"%d" % number)
+    made_of = _derived()
+    made_of.update(b"%b%d" % (cause, number))
+    return _version_5(made_of.digest())
 
 
 def id_of(made_of: bytes) -> bytes:
     """A UUIDv5, 16 bytes, the same of the same bytes, which begin with what it is the id of and a version."""
-    made = bytearray(sha1(made_of, usedforsecurity=False).digest()[:16])
+    return _version_5(sha1(made_of, usedforsecurity=False).digest())
+
+
+def _version_5(digest: bytes) -> bytes:
+    made = bytearray(digest[:16])
     made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
     return bytes(made)
 

@@ -67,6 +67,16 @@ def decode(body: bytes) -> object | Malformed:
     return decode_exactly(body)
 
 
+def decode_made(text: bytes) -> object | Malformed:
+    """As `decode`, of a text made of values of strict JSON: nothing but its depth can be at fault."""
+    if may_nest(text) <= DEPTH_MAX:
+        try:
+            return _decode(text)
+        except FAST_FAILURES:  # a number that takes longer
+            pass
+    return decode(text)
+
+
 def is_strict(body: bytes, colons_kept: int, value: object, levels: int) -> bool:
     """True only if `body`, which msgspec has decoded, has no duplicate key, no U+0000, and is not too deep.
 

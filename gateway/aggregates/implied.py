@@ -7,14 +7,13 @@ what refuses them. Must not know: how states are read, or what becomes of the ap
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
 
 from gateway.admit.append import bad_identifier
 from gateway.admit.several import AGGREGATES_MAX
-from gateway.admit.strict_json import Malformed, decode
+from gateway.admit.strict_json import Malformed, decode_made
 from gateway.aggregates.folder import Handlers, Rules
 from gateway.catalog.model import Deployed
 from gateway.events import (
@@ -94,16 +93,15 @@ class _Refused(Exception):
         self.refused = refused
 
 
-@dataclass
-class Judging:
+class Judging(msgspec.Struct, eq=False):
     """One append by one spec. `states` are those of its aggregates that were read."""
 
     append: Append
     deployed: Deployed
     bytes_max: int
     event_bytes_max: int
-    states: dict[Stream, Folded] = field(default_factory=dict)
-    records: dict[Stream, tuple[int, Record | None]] = field(default_factory=dict)
+    states: dict[Stream, Folded] = {}
+    records: dict[Stream, tuple[int, Record | None]] = {}
     """Of its aggregates whose last record was read: their lengths then, and that record."""
 
     def run(self, at_once: int | None = None) -> Judged | Stream | RecordWanted:
@@ -112,7 +110,7 @@ class Judging:
         append, budgets = self.append, Budgets.of(self.bytes_max, at_once)
         types = self.deployed.spec.aggregate_types
         rows = _own_rows(append)
-        numbers = {stream: n for n, stream in enumerate(append.streams)}
+        numbers = dict(zip(append.streams, range(len(rows)), strict=False))
         tips: dict[Stream, Folded] = {}
         pinned: dict[int, int] = {}
         last: dict[Stream, Record | None] = {}
@@ -204,9 +202,10 @@ class Judging:
         if len(found) > room:
             why = f"One append implies at most {IMPLIED_MAX} events."
             raise _Refused(ImplicationRefused(row.own, "invalid_field", why, f"{base}{found[-1].path}"))
-        return [self._row(row, n, each, f"{base}{each.path}") for n, each in enumerate(found)]
+        at_random = _at_random(self.append)
+        return [self._row(row, n, each, f"{base}{each.path}", at_random) for n, each in enumerate(found)]
 
-    def _row(self, cause: _Row, number: int, each: Emitted, path: str) -> _Row:
+    def _row(self, cause: _Row, number: int, each: Emitted, path: str, at_random: bool) -> _Row:
         """Raises _Refused."""
         of = self.deployed.spec.aggregate_types[each.emit.aggregate_type]
         event_type, event_id = of.events[each.emit.event_type], derived_id(cause.event.id, number)
@@ -225,17 +224,8 @@ class Judging:
         )  # fmt: skip
         if event_type.revision != 1:
             event = revised(event, event_type.revision)
-        fresh = each.id is None and of.at_random and self._at_random
+        fresh = at_random and each.id is None and of.at_random
         return _Row(found.stream, 0, event, cause.own, cause.level + 1, path, found.tags, found, fresh)
-
-    @property
-    def _at_random(self) -> bool:
-        """Whether what is made of the ids of its own events is made for this append: a client may have chosen
-        them, and those of reactions are the same each time."""
-        append = self.append
-        if len(append.events) == 1:  # as nearly always
-            return not append.retry.chosen_events and append.append_id[6] >> 4 == 7
-        return not append.retry.chosen_events and all(each.id[6] >> 4 == 7 for each in append.events)
 
     def _whole(self, rows: list[_Row], numbers: Mapping[Stream, int]) -> Append:
         append = self.append
@@ -326,21 +316,31 @@ def admitted(
     if len(data) > event_bytes_max:
         why = f"The data has {len(data)} bytes; at most {event_bytes_max} are kept."
         raise NotAdmitted("schema_violation", why, "data")
-    value = decode(data)
+    value = decode_made(data)
     if isinstance(value, Malformed):
         raise NotAdmitted("schema_violation", value.reason, "data")
     violation = event_type.violation(value)
     if violation is not None:
         raise NotAdmitted("schema_violation", violation.message, violation.under("data"))
-    tags = tags_of(event_type.tags, value, deployed.salt)
+    tags = tags_of(event_type.tags, value, deployed.salt) if event_type.tags else ()
     if isinstance(tags, TagFault):
         raise NotAdmitted("invalid_tag", tags.error, f"data{tags.path}")
     return Admitted(deployed, Stream(tenant, of.name, key), event_type, tags, value)
 
 
+def _at_random(append: Append) -> bool:
+    """Whether what is made of the ids of its own events is made for this append: a client may have chosen
+    them, and those of reactions are the same each time."""
+    if len(append.events) == 1:  # as nearly always
+        return not append.retry.chosen_events and append.append_id[6] >> 4 == 7
+    return not append.retry.chosen_events and all(each.id[6] >> 4 == 7 for each in append.events)
+
+
 def _own_rows(append: Append) -> list[_Row]:
-    spread = append.spread
-    tags = append.tags or ((),) * len(append.events)
+    spread, events = append.spread, append.events
+    if len(events) == 1:  # as nearly always
+        return [_Row(append.stream, 0, events[0], 0, 0, "", append.tags[0] if append.tags else ())]
+    tags = append.tags or ((),) * len(events)
     if spread is None:
         return [_Row(append.stream, 0, each, n, 0, "", tags[n]) for n, each in enumerate(append.events)]
     return [

@@ -65,8 +65,8 @@ class RuledSeveral:
 
     def at_once(self, append: Append, deployed: Deployed) -> Append | None:
         """What the log is asked for, with all that is implied, where that takes no look at a state. None: it
-        takes one, or is refused."""
-        if not is_judged(append, deployed):
+        takes one, or is refused. The append implies events, has several aggregates, or a condition."""
+        if (append.spread is not None or append.condition is not None) and not is_judged(append, deployed):
             return append
         if append.size_bytes >= _AT_ONCE_BYTES:
             return None

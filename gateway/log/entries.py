@@ -64,13 +64,12 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
         """Each once."""
         return (self.stream,) if self.spread is None else self.spread.streams
 
-    def places(self) -> Iterator[tuple[Stream, int]]:
+    def places(self) -> Iterable[tuple[Stream, int]]:
         """The stream and version of each event."""
-        for n in range(len(self.events)):
-            if self.spread is None:
-                yield self.stream, self.first_version + n
-            else:
-                yield self.spread.stream_of(n), self.versions[n]
+        if self.spread is not None:
+            return zip(self.spread.each_stream, self.versions, strict=True)
+        first = self.first_version
+        return [(self.stream, version) for version in range(first, first + len(self.events))]
 
     def rows(self) -> Iterator[tuple[int, tuple[int, bytes]]]:
         """The seq of each event, and what tells its row from any other: version and digest."""
@@ -161,9 +160,11 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         owned = b"".join([placed.append_id + (placed.salts or _NO_SALT) for placed in run])
     else:
         owned = b"".join(map(_owned, run))
-        places = [each for placed in run for each in placed.places()]
-        versions = [version for _, version in places]
-        streams = [stream for stream, _ in places]
+        versions, streams = [], []
+        for placed in run:
+            count, first = len(placed.events), placed.first_version
+            streams += (placed.stream,) * count if placed.spread is None else placed.spread.each_stream
+            versions += range(first, first + count) if placed.spread is None else placed.versions
     payloads = [event.payload for event in events]
     sizes = [-1 if each is None else len(each) for each in payloads]
     kept = [each or b"" for each in payloads]

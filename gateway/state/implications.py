@@ -15,7 +15,7 @@ from gateway.events import Recorded
 from gateway.state.budget import Budget, Misfit
 from gateway.state.predicates import Where
 from gateway.state.templates import View, value_of
-from gateway.state.values import Node, decode_fields, encode, items_of, kind, plain, read
+from gateway.state.values import Node, decode_fields, encode, items_of, kind, opened, plain
 from spec.handlers import Template
 from spec.implications import Emit, EmitEach, Implication, Schedule
 
@@ -42,9 +42,7 @@ def view_of(recorded: Recorded, state_json: bytes, budget: Budget | None = None)
     are this event's from here on."""
     budget = budget or Budget()
     budget.looks = 0
-    data = read(recorded.event.payload or b"null")
-    assert data is not None  # it was admitted
-    return View.of(recorded, data, decode_fields(state_json), budget)
+    return View.of(recorded, opened(recorded.event.payload or b"null"), decode_fields(state_json), budget)
 
 
 def emitted(view: View, implications: Sequence[Implication], most: int) -> list[Emitted] | Unfit:

@@ -56,7 +56,7 @@ class View:
 
     def counted(self, value: Raw) -> Raw:
         """Raises TooLong."""
-        self.size += length(value)
+        self.size += len(memoryview(value))
         if self.size > 2 * self.budget.bytes_max:
             raise TooLong(f"The value would be longer than {2 * self.budget.bytes_max} bytes.")
         return value
@@ -158,7 +158,7 @@ def found_at(path: Path, view: View) -> Raw | None:
                 node = node.get(step) if isinstance(step, str) else None
             else:
                 node = _at(node, step, path, view)
-    return None if node is None else raw(node)
+    return node if node is None or isinstance(node, Raw) else raw(node)
 
 
 def _at(node: Node, step: Step, path: Path, view: View) -> Node | None:
@@ -197,6 +197,9 @@ def _opens(size: int, path: Path, view: View) -> None:
 
 
 def _root(path: Path, view: View) -> Node | None:
+    node = view.roots.get(path.root)
+    if node is not None:
+        return node
     match path.root:
         case Root.KEY:
             return Raw(encode(view.recorded.stream.key))
@@ -204,7 +207,7 @@ def _root(path: Path, view: View) -> Node | None:
             return Raw(encode(view.recorded.event.type))
         case Root.METADATA:
             return _metadata(view.recorded.event, path.fields)
-    return view.roots.get(path.root)
+    return None
 
 
 def _party(party_type: str | None, identifier: str | None) -> Raw | None:

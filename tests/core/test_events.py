@@ -29,6 +29,7 @@ from gateway.events import (
     event_bytes,
     event_identity,
     fits,
+    id_of,
     identity,
     implied_among,
     make_append,
@@ -46,6 +47,7 @@ from gateway.events import (
     tag_key,
     unpack_event,
     unpack_header,
+    uuid_text,
     with_implied,
 )
 
@@ -571,3 +573,21 @@ def test_a_chosen_id_of_version_5_is_no_implied_one() -> None:
     assert implied_among([chosen]) == 0
     assert implied_among([FIRST, chosen]) == 0
     assert implied_among([chosen, FIRST, derived_id(FIRST, 0)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("order", "firsts", "versions"), [((0, 1), (4, 7), (4, 7)), ((0, 1, 0), (4, 7), (4, 7, 5))]
+)
+def test_each_event_has_the_stream_and_the_next_version_that_its_append_says(
+    order: tuple[int, ...], firsts: tuple[int, ...], versions: tuple[int, ...]
+) -> None:
+    spread = Spread((STREAM, OTHER), order)
+    assert spread.versions(firsts) == versions
+    assert list(spread.each_stream) == [spread.stream_of(n) for n in range(len(order))]
+
+
+def test_the_id_of_an_implied_event_is_made_of_its_cause_and_its_number() -> None:
+    cause = bytes(range(16))
+    digest = hashlib.sha1(b"sluice/implied/1" + cause + b"12").hexdigest()
+    assert derived_id(cause, 12) == id_of(b"sluice/implied/1" + cause + b"12")
+    assert uuid_text(derived_id(cause, 12)).startswith(f"{digest[:8]}-{digest[8:12]}-5")

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.admit import strict_json
-from gateway.admit.strict_json import Malformed, decode, decode_exactly
+from gateway.admit.strict_json import DEPTH_MAX, Malformed, decode, decode_exactly, decode_made
 from tests.core import json_oracle
 
 NOT_UTF_8 = [
@@ -349,3 +349,15 @@ def test_what_the_fast_way_proves_strict_the_exact_way_accepts(body: bytes) -> N
         return
     if strict_json.is_strict(body, colons, value, strict_json.DEPTH_MAX):
         assert json_oracle.same(decode_exactly(body), value)
+
+
+@pytest.mark.parametrize(("body", "value"), LEGAL, ids=lambda part: repr(part)[:24])
+def test_a_text_made_of_strict_values_is_read_as_any_other(body: bytes, value: Any) -> None:
+    assert json_oracle.same(decode_made(body), value)
+
+
+def test_a_text_made_of_strict_values_may_be_too_deep() -> None:
+    assert decode_made(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX) == decode(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX)
+    assert isinstance(decode_made(b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)), Malformed)
+    in_a_text = b'"' + b"[" * (DEPTH_MAX + 1) + b'"'
+    assert decode_made(in_a_text) == "[" * (DEPTH_MAX + 1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -70,12 +70,10 @@ def sequence_call(
         packed, digests, told = append.packed, append.digests, hint.encode()
         count = len(packed)
         if append.spread is not None:
-            others = append.streams[1:]
-            first, *more = hint.split(" ")
+            others = append.spread.streams[1:]
+            first, *more = hint.split(" ") if hint else [""] * (1 + len(others))
             told = first.encode()
-            # Lua's MessagePack has no bytes.
-            order = "".join([chr(1 + which) for which in append.spread.order])
-            spread.append((n, len(names), append.others, more or [""] * len(others), order))
+            spread.append((n, len(names), append.others, more, _order(append.spread.order)))
             names += [keys.stream(stream) for stream in others]
         front = _array(1 + count) + append.header
         bodies.append(front)
@@ -88,7 +86,7 @@ def sequence_call(
             told,
         )  # fmt: skip
         if count > 1:
-            facts += (digests[32:], struct.pack(f">{count}I", *map(len, packed)))
+            facts += (digests[32:], _sizes(count)(*map(len, packed)))
     several = _pack(spread) if spread else b""
     conditions, tags = _conditions(keys, appends, looks, names) if any(looks) else (b"", b"")
     claiming = b"".join([_claiming(*each) for each in claims])
@@ -176,6 +174,18 @@ def _conditions(
             tags.append(of.keys)
             names += [keys.own_stream(tenant, tag) for tag in of.tags]
     return b"".join(conditions), b"".join(tags)
+
+
+@lru_cache(512)
+def _order(order: tuple[int, ...]) -> str:
+    """Lua's MessagePack has no bytes."""
+    return "".join([chr(1 + which) for which in order])
+
+
+@cache
+def _sizes(count: int) -> Callable[..., bytes]:
+    """Packs so many."""
+    return struct.Struct(f">{count}I").pack
 
 
 @cache

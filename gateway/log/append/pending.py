@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -164,10 +165,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         append = self.append
         if self.hint or not append.fresh or self.again:
             return self.hint
-        empty = f"{epoch}.{_ANY_TIME}:0"
-        if append.spread is None:
-            return empty
-        return " ".join([empty if n in append.fresh else "" for n in range(len(append.streams))])
+        return _hint_of_fresh(epoch, append.fresh, len(append.streams))
 
     def anew(self) -> None:
         """It may have been sequenced, in what is not there any more: nothing that was found out holds."""
@@ -200,6 +198,12 @@ class Pending(msgspec.Struct, gc=False, eq=False):
             self.resolve(OutcomeUnknown(self.append.append_id))
         else:
             self.resolve(NotCommitted("it was not sequenced in time; nothing was written"))
+
+
+@lru_cache(256)
+def _hint_of_fresh(epoch: int, fresh: tuple[int, ...], streams: int) -> str:
+    empty = f"{epoch}.{_ANY_TIME}:0"
+    return " ".join([empty if n in fresh else "" for n in range(streams)])
 
 
 def expected_of(batch: Sequence[Pending]) -> list[float]:
