@@ -28,7 +28,7 @@ STRETCH: Final = 20_000
 PAGE_EVENTS: Final = 2000
 """Some ten milliseconds of a process' event loop, together with what they are written as."""
 
-HANDED_EVENTS: Final = 4000
+HANDED_EVENTS: Final = 6000
 """Of those that this gateway has committed: they come from no statement, and the more there are at once, the
 fewer rows are written for them."""
 

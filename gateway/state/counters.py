@@ -6,7 +6,7 @@ Owns: which handlers do nothing but count, and sums that are exact. What is writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,38 +24,39 @@ _OPEN: Final = Raw(b"0")
 _POWERS: Final = [10**n for n in range(SHORT_MAX)]
 
 
-class Count(msgspec.Struct, frozen=True, gc=False):
-    """To add `sign` times `by`, or what stands in `field` of the event's data, to `name` of the state."""
+_Count = tuple[str, int, int, str | None]
+"""To add to a field of the state, by its name, the sign times an integer, or times what stands in a field of
+the event's data."""
 
-    name: str
-    sign: int
-    by: int
-    field: str | None
+_Sum = list[int]
+"""An integer, and how many of its digits stand behind the point."""
 
 
 class Counts(msgspec.Struct, frozen=True, gc=False):
     """A handler that only counts. `size`: by so many bytes the state grows at most."""
 
-    each: tuple[Count, ...]
+    each: tuple[_Count, ...]
     size: int
 
 
 def counts_of(handler: Handler) -> Counts | None:
-    """None where an operation is another one, its target lies deeper, or its value is no constant integer and
-    no field of the event's data."""
-    found: list[Count] = []
+    """None where an operation is another one, its target lies deeper or is counted twice, or its value is no
+    constant integer and no field of the event's data."""
+    found: dict[str, _Count] = {}
     for operation in handler:
         if not isinstance(operation, Increment | Decrement) or len(operation.target) != 1:
             return None
-        sign = 1 if isinstance(operation, Increment) else -1
+        (name,), sign = operation.target, 1 if isinstance(operation, Increment) else -1
+        if name in found:
+            return None
         match operation.by:
             case Constant(by) if type(by) is int and abs(by) < 10**SHORT_MAX:
-                found.append(Count(operation.target[0], sign, by, None))
+                found[name] = name, sign, by, None
             case Path(Root.DATA, (str(field),)):
-                found.append(Count(operation.target[0], sign, 0, field))
+                found[name] = name, sign, 0, field
             case _:
                 return None
-    return Counts(tuple(found), sum(_NUMBER_BYTES + name_size(each.name) for each in found))
+    return Counts(tuple(found.values()), sum(_NUMBER_BYTES + name_size(name) for name in found))
 
 
 class Counters:
@@ -65,47 +66,56 @@ class Counters:
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._sums: dict[str, tuple[int, int]] = {}
+        self._sums: dict[str, _Sum] = {}
 
     def take(self, counts: Counts, data: Mapping[str, Node]) -> bool:
         """Does all of them; False where it did nothing, since one is not of two short numbers, or the state
         may become too large."""
-        draft, sums = self._draft, self._sums
-        if draft.size_at_most + counts.size > draft.bytes_max:
-            return False
-        if len(draft.fields) + len(counts.each) > FIELDS_MAX:
-            return False
-        made: dict[str, tuple[int, int]] = {}
-        for each in counts.each:
-            name = each.name
-            stands = made.get(name) or sums.get(name) or self._stands(name)
-            if stands is None:
-                return False
-            if each.field is None:
-                by, scale = each.by, 0
-            else:
-                node = data.get(each.field)
+        sums = self._sums
+        found: list[tuple[_Sum, int, int]] = []
+        new = False
+        for name, sign, by, field in counts.each:
+            total = sums.get(name)
+            if total is None:
+                total, new = self._begun(name, counts), True
+                if total is None:
+                    return False
+            scale = 0
+            if field is not None:
+                node = data.get(field)
                 number = None if node is None else short_decimal(node)
                 if number is None:
                     return False
                 by, scale = number
-            total, scale_before = stands
-            if scale < scale_before:
-                by *= _POWERS[scale_before - scale]
-            elif scale > scale_before:
-                total *= _POWERS[scale - scale_before]
-                scale_before = scale
-            made[name] = total + each.sign * by, scale_before
-        for name in made:
-            if name not in sums:
-                draft.grow(_NUMBER_BYTES + name_size(name))
-                draft.fields.setdefault(name, _OPEN)  # in the order in which operations make fields
-        sums.update(made)
+            found.append((total, sign * by, scale))
+        for total, by, scale in found:
+            if scale < total[1]:
+                by *= _POWERS[total[1] - scale]
+            elif scale > total[1]:
+                total[0] *= _POWERS[scale - total[1]]
+                total[1] = scale
+            total[0] += by
+        if new:
+            self._begin(counts, [total for total, _, _ in found])
         return True
 
-    def _stands(self, name: str) -> tuple[int, int] | None:
-        found = self._draft.fields.get(name)
-        return (0, 0) if found is None else short_decimal(found)
+    def _begun(self, name: str, counts: Counts) -> _Sum | None:
+        """Of a field that is not counted yet."""
+        draft = self._draft
+        if draft.size_at_most + counts.size > draft.bytes_max:
+            return None
+        if len(draft.fields) + len(counts.each) > FIELDS_MAX:
+            return None
+        node = draft.fields.get(name)
+        number = (0, 0) if node is None else short_decimal(node)
+        return None if number is None else [*number]
+
+    def _begin(self, counts: Counts, totals: Sequence[_Sum]) -> None:
+        """These are counted from here on. Fields that are new stand in the order of the operations."""
+        self._draft.grow(counts.size)
+        for (name, *_), total in zip(counts.each, totals, strict=True):
+            self._sums[name] = total
+            self._draft.fields.setdefault(name, _OPEN)
 
     def settle(self) -> None:
         """Writes the sums."""

@@ -173,18 +173,19 @@ def short_decimal(node: Node) -> tuple[int, int] | None:
     stand behind the point: 141.70 is 14170 and 2. None of zero with a sign, which is no integer."""
     if not isinstance(node, Raw):
         return None
-    view = memoryview(node)
-    if len(view) > SHORT_MAX:
-        return None
-    text = view.tobytes()
+    text = bytes(node)
     if text.isdigit():
-        return int(text), 0
-    whole, _, part = text.partition(b".")
-    digits = whole[1:] if whole[:1] == b"-" else whole
-    if not digits.isdigit() or not (part.isdigit() or not part) or len(part) > SCALE_MAX:
+        return (int(text), 0) if len(text) <= SHORT_MAX else None
+    signed = text[:1] == b"-"
+    point = text.find(b".")
+    digits = (text[1:] if signed else text).replace(b".", b"", 1)
+    scale = 0 if point < 0 else len(text) - point - 1
+    if not digits.isdigit() or len(text) > SHORT_MAX or scale > SCALE_MAX:
         return None
-    number = int(whole + part)
-    return (number, len(part)) if number or digits is whole else None
+    number = int(digits)
+    if not signed:
+        return number, scale
+    return (-number, scale) if number else None
 
 
 def sum_of(one: Decimal, other: Decimal) -> Raw | None:

@@ -24,7 +24,7 @@ HANDLER: Handler = (
     Increment(("orders",), Constant(1)),
     Increment(("spent",), TOTAL),
     Decrement(("left",), TOTAL),
-    Decrement(("spent",), Constant(3)),
+    Decrement(("rest",), Constant(3)),
 )
 SHORT = ("0", "7", "0.0", "1.10", "141.7", "-3", "-0.5", "0.000001", "12345678901234567890", "0.25")
 OTHERS = ("-0", "-0.0", "0.0000001", "1e3", "123456789012345678901", "null", '"7"', "[1]")
@@ -90,6 +90,7 @@ def test_a_state_that_might_become_too_large_is_left_to_the_operations() -> None
     "operation",
     [
         Set(("n",), Constant(1)),
+        Decrement(("spent",), Constant(1)),
         Increment((), Constant(1)),
         Increment(("a", "b"), Constant(1)),
         Increment(("n",), Constant(1.5)),
@@ -100,7 +101,9 @@ def test_a_state_that_might_become_too_large_is_left_to_the_operations() -> None
         Increment(("n",), Path(Root.STATE, ("n",))),
     ],
 )
-def test_a_handler_with_another_operation_is_none_that_only_counts(operation: Increment | Set) -> None:
+def test_a_handler_with_another_operation_is_none_that_only_counts(
+    operation: Increment | Decrement | Set,
+) -> None:
     assert counts_of((*HANDLER, operation)) is None
 
 
