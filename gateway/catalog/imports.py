@@ -27,7 +27,7 @@ class Import:
 
     async def stand(self, refs: Sequence[str]) -> None:
         """These refs are among the import's: none of their aggregates is another record's."""
-        async with self._alone() as conn:
+        async with self._locked() as conn:
             await conn.execute(statement("imported_marked"), *self._of, self._id, refs)
 
     async def match(
@@ -37,7 +37,7 @@ class Import:
         `standing` are refs of the request that no record of it leads to any more."""
         refs = sorted({*standing, *[each.ref for each in said if each.ref is not None]})
         contents = Counter([each.content for each in said])
-        async with self._alone(keep=keep) as conn:
+        async with self._locked(keep=keep) as conn:
             await conn.execute(statement("imported_marked"), *self._of, self._id, refs)
             asked = (self._id, refs, list(contents), list(contents.values()), self._bare)
             rows = [Row(*row) for row in await conn.fetch(statement("imported_found"), *self._of, *asked)]
@@ -58,12 +58,12 @@ class Import:
 
     async def appended(self, rows: Sequence[Row]) -> None:
         """The events of these are there."""
-        async with self._alone() as conn:
+        async with self._locked() as conn:
             columns = [row.key for row in rows], [row.times for row in rows]
             await conn.execute(statement("imported_appended"), *self._of, *columns)
 
     @asynccontextmanager
-    async def _alone(self, *, keep: bool = True) -> AsyncIterator[Any]:
+    async def _locked(self, *, keep: bool = True) -> AsyncIterator[Any]:
         async with self._connection() as conn:
             transaction = conn.transaction()
             await transaction.start()

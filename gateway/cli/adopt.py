@@ -55,7 +55,7 @@ async def _adopted(pool: asyncpg.Pool, *, replacement: bool, clone: bool) -> dic
     from asyncpg.pgproto.pgproto import UUID
 
     from gateway.log.postgres import Postgres
-    from gateway.operations.alone import operator
+    from gateway.operations.exclusive import operator
     from gateway.relay import home
 
     recorded, found = await home.homes(pool)

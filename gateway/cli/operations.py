@@ -129,11 +129,11 @@ def repair(
     tell = report.append if as_json else say
 
     async def work(place: Place) -> bool:
-        from gateway.operations.alone import alone
+        from gateway.operations.exclusive import exclusive
         from gateway.operations.repair import repair as carry_out
 
         whole = True
-        async with alone(place):
+        async with exclusive(place):
             async for plan in _plans(place, partition):
                 whole = whole and not plan.unmended
                 tell(plan.told)
@@ -178,13 +178,13 @@ def rewind(
     tell = report.append if as_json else say
 
     async def work(place: Place) -> int:
-        from gateway.operations.alone import alone
+        from gateway.operations.exclusive import exclusive
         from gateway.operations.lost_events import LostEvents
         from gateway.operations.rewind import rewind as give_up
         from gateway.operations.rewind import weigh
 
         files, events = LostEvents(folder), 0
-        async with alone(place):
+        async with exclusive(place):
             async for plan in _plans(place, partition):
                 loss = await weigh(place, plan, files)
                 events += loss.found.count

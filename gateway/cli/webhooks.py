@@ -296,8 +296,8 @@ async def _replayed(
 ) -> list[dict[str, Any]]:
     from gateway.aliases.resolver import Resolver
     from gateway.aliases.store import Store
-    from gateway.inbound.alone import alone, deployed_of
     from gateway.inbound.replayer import Replayer
+    from gateway.inbound.standalone import deployed_of, standalone
 
     async with _owner(config.postgres_url, tenant) as (pool, owner):
         if named:
@@ -306,7 +306,9 @@ async def _replayed(
             ids = await _quarantined(pool, owner, source)
         document = await _document_of(pool, owner)
         deployed: dict[UUID, Deployed] = {}
-        async with alone(config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed) as intake:
+        async with standalone(
+            config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed
+        ) as intake:
             replayer = Replayer(intake.appends, pool, owner, deployed_of(*document))
             deployed[owner.id] = replayer.deployed
             done = []

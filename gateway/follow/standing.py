@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.follow.model import Build
 from gateway.follow.reading import Reading
-from gateway.relay.position import START, Place, encode, encode_alone
+from gateway.relay.position import START, Place, encode, encode_one
 
 LIST_PREFIX: Final = "list:"
 """Before an aggregate type, the name of its list among projections."""
@@ -94,4 +94,4 @@ async def _stands(reading: Reading, kind: str, name: str, builds: Sequence[Build
 
 def position_text(p: int, place: Place) -> str:
     """Where a build stands, as a position of the feed."""
-    return encode_alone(p, place) if place.seq else encode(START)
+    return encode_one(p, place) if place.seq else encode(START)

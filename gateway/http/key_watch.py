@@ -32,7 +32,7 @@ class Watched:
         self._wake()
 
 
-def _nobody() -> None:
+def _not_woken() -> None:
     """For those who look by themselves, from one part of an answer to the next."""
 
 
@@ -42,7 +42,7 @@ class KeyWatch:
         self._under_way: dict[str, set[Watched]] = {}
 
     @contextmanager
-    def watching(self, head: Head, wake: Callable[[], None] = _nobody) -> Iterator[Watched]:
+    def watching(self, head: Head, wake: Callable[[], None] = _not_woken) -> Iterator[Watched]:
         """The key of a request that was let in. Once it is known to have ended, `ended` is true, and `wake`
         was called."""
         token = bearer_of(head) or ""

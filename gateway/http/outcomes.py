@@ -37,7 +37,7 @@ from gateway.log.log import Log
 from gateway.log.read.ranges import Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, LostPlace, Outbox, Page
-from gateway.relay.position import START, Place, encode, encode_alone
+from gateway.relay.position import START, Place, encode, encode_one
 
 MISSED_EVENTS_MAX = 100
 MISSED_BYTES_MAX = 256 * 1024
@@ -168,12 +168,12 @@ def _matched(page: Page) -> dict[str, object]:
     parts: list[object] = []
     size, last = 1, None
     for entry in page.entries:
-        part = render.fed_json(entry.recorded, encode_alone(page.p, entry.place))
+        part = render.fed_json(entry.recorded, encode_one(page.p, entry.place))
         size += len(part) + 1
         if size > MISSED_BYTES_MAX and parts:
             break
         parts.append(render.raw(part))
-        last = encode_alone(page.p, entry.place)
+        last = encode_one(page.p, entry.place)
     whole = len(parts) == len(page.entries)
     following = None if whole and page.caught_up else encode(page.position) if whole else last
     return {"matched": parts, "matched_next": following}

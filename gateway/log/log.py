@@ -320,7 +320,7 @@ class Log:
                 lane.committer.run,
                 *reading,
             ):
-                self._tasks.append(self._loop.create_task(_for_ever(loop)))
+                self._tasks.append(self._loop.create_task(_until_cancelled(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
         looks_after = (self._sweeper.run, self._evictor.run, self.storage.run)
         for loop in (
@@ -332,7 +332,7 @@ class Log:
             telling,
             listening,
         ):
-            self._tasks.append(self._loop.create_task(_for_ever(loop)))
+            self._tasks.append(self._loop.create_task(_until_cancelled(loop)))
 
     async def stop(self, timeout_s: float) -> None:
         """Call when no more appends come: settles what was accepted, then ends the tasks."""
@@ -427,7 +427,7 @@ class Log:
         yield Reading("sluice_backend_up", not self._postgres_outage.lasts, ("postgres",))
 
 
-async def _for_ever(loop: Callable[[], Awaitable[None]]) -> None:
+async def _until_cancelled(loop: Callable[[], Awaitable[None]]) -> None:
     """A loop of the log ends only by being cancelled: what it did not foresee is logged, and it continues."""
     while True:
         try:

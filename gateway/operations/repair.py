@@ -14,7 +14,7 @@ from typing import Final
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, chain_over
 from gateway.log.epoch.commit_evidence import CommitEvidence, rolled
-from gateway.operations.alone import operator
+from gateway.operations.exclusive import operator
 from gateway.operations.lineage import Segment, history, segments
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.standing import Standing

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gateway.log.redis.scripts import RedisTrouble
-from gateway.operations.alone import operator
+from gateway.operations.exclusive import operator
 from gateway.operations.lost_events import Found, LostEvents, search, spans, told_spans
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.repair import Plan

@@ -122,7 +122,7 @@ class Cursor:
             if goes_on:
                 changed = {each: stragglers.get(each) for each in self._changed}
                 if now.document != self._of.document:
-                    changed = {each: waits and _anew(waits) for each, waits in changed.items()}
+                    changed = {each: waits and _retried_again(waits) for each, waits in changed.items()}
                 await self._write(conn, changed)
             # What another filter takes of what was read is still to be read.
             place = reached if goes_on and now.filter == self._of.filter else now.place
@@ -157,7 +157,7 @@ class Cursor:
         return self._reached
 
 
-def _anew(straggler: RetryEntry) -> RetryEntry:
+def _retried_again(straggler: RetryEntry) -> RetryEntry:
     """By another document: tried at once, with its whole schedule."""
     return replace(straggler, state="retrying", attempts=0, due_at=straggler.since)
 

@@ -76,7 +76,7 @@ class Sent:
             self._entered = part.before
         self._left = part.after
 
-    def alone(self, plain: bytes) -> None:
+    def for_one(self, plain: bytes) -> None:
         """It was sent these, deflated for it only."""
         self._settle()
         self._mark = self._mark.over(plain)

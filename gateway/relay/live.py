@@ -81,7 +81,7 @@ class Live:
         p = self._outbox.partition(wanted.tenant)
         tail = self._tails.get(p)
         if tail is None:
-            tail = self._tails[p] = _Tail(p, self._outbox, self._keep_bytes, self._share_anew)
+            tail = self._tails[p] = _Tail(p, self._outbox, self._keep_bytes, self._share_again)
             tail.start(self._followers, self._announcements, self.stopping)
         try:
             with tail.following(wanted, form, known) as following:
@@ -95,7 +95,7 @@ class Live:
         channels = sum(len(tail.channels) for tail in self._tails.values())
         return KEPT_BYTES // max(channels, 1)
 
-    def _share_anew(self) -> None:
+    def _share_again(self) -> None:
         """With one channel more."""
         keep_bytes = self._keep_bytes()
         for tail in self._tails.values():
@@ -107,13 +107,13 @@ class _Tail:
     """The end of one partition, as long as it has followers."""
 
     def __init__(
-        self, p: int, outbox: Outbox, keep_bytes: Callable[[], int], share_anew: Callable[[], None]
+        self, p: int, outbox: Outbox, keep_bytes: Callable[[], int], share_again: Callable[[], None]
     ) -> None:
         self._p = p
         self._loop = asyncio.get_running_loop()
         self._outbox = outbox
         self._keep_bytes = keep_bytes
-        self._share_anew = share_anew
+        self._share_again = share_again
         self._forms: dict[Form[Any], Callable[[Entry], Any]] = {}  # for this partition
         self.channels: dict[tuple[Filter, Form[Any], int | None], Channel[Any]] = {}
         self._end: Place | None = None
@@ -159,7 +159,7 @@ class _Tail:
             made = self._forms.setdefault(form, partial(form, self._p))
             channel = Channel(wanted, made, self._end or _NOWHERE, known)
             self.channels[of] = channel
-            self._share_anew()
+            self._share_again()
         try:
             with Following(channel) as following:
                 yield following
@@ -207,7 +207,7 @@ class _Tail:
             except (PostgresTrouble, LostPlace) as trouble:
                 logger.info("live_tail_read_failed", extra={"partition": self._p, "reason": str(trouble)})
                 if isinstance(trouble, LostPlace):
-                    self._begin_anew()
+                    self._begin_again()
                 await asyncio.sleep(_AGAIN_S)
                 continue
             await asyncio.sleep(begun + round_s(told, crowd) - self._loop.time())
@@ -222,7 +222,7 @@ class _Tail:
         except TimeoutError:
             self._elsewhere = True
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Postgres has lost what was committed: followers read there, and are told that it has."""
         self._end, self._elsewhere = None, True
         for channel in self.channels.values():

@@ -18,7 +18,7 @@ import msgspec
 from gateway.event_json import fed_json, named_json
 from gateway.relay.database import Subscribed, fetch
 from gateway.relay.outbox import Entry
-from gateway.relay.position import encode_alone
+from gateway.relay.position import encode_one
 
 TENANTS_MAX: Final = 10_000
 """Whose types are remembered."""
@@ -69,7 +69,7 @@ class EventNames:
     async def outgoing(self, of: Subscribed, entries: Iterable[Entry]) -> list[Outgoing]:
         """The events in their order. The aliases are those of now."""
         listed = list(entries)
-        bodies = [fed_json(each.recorded, encode_alone(of.p, each.place)) for each in listed]
+        bodies = [fed_json(each.recorded, encode_one(of.p, each.place)) for each in listed]
         aggregates = [(each.recorded.stream.aggregate_type, each.recorded.stream.key) for each in listed]
         if of.aliases is None and not of.keyless:
             types = await self._telling(of.tenant) if listed else frozenset[str]()

@@ -23,8 +23,8 @@ SEQ_MAX: Final = 2**53
 _FORMAT: Final = 1
 _TEXT: Final = re.compile(r"[A-Za-z0-9_-]{2,32768}")
 _PLACE: Final = struct.Struct(">HQ4s")
-_ALONE: Final = struct.Struct(">BHQ4s")
-_ALONE_CHARS: Final = _ALONE.size // 3 * 4
+_ONE: Final = struct.Struct(">BHQ4s")
+_ONE_CHARS: Final = _ONE.size // 3 * 4
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
@@ -62,39 +62,39 @@ def encode(position: Position) -> str:
     return urlsafe_b64encode(bytes((_FORMAT, *b"".join(parts)))).rstrip(b"=").decode()
 
 
-def encode_alone(p: int, place: Place) -> str:
+def encode_one(p: int, place: Place) -> str:
     """`encode` of a position in one partition, for every event of a feed."""
     return encode_place(p, place.seq, place.mark)
 
 
 def encode_place(p: int, seq: int, mark: bytes) -> str:
     """The same by the parts of the place, for every receipt."""
-    return b2a_base64(_ALONE.pack(_FORMAT, p, seq, mark), newline=False).translate(_URLSAFE).decode()
+    return b2a_base64(_ONE.pack(_FORMAT, p, seq, mark), newline=False).translate(_URLSAFE).decode()
 
 
 def decode_in(text: str, p: int) -> Place | None:
     """Where in partition `p` the position is that is written exactly so; None where none is, or it is in
     other partitions too."""
-    if len(text) == _ALONE_CHARS and _TEXT.fullmatch(text):
-        alone = _decode_alone(text)
-        return None if alone is None or alone[0] != p else alone[1]
+    if len(text) == _ONE_CHARS and _TEXT.fullmatch(text):
+        one = _decode_one(text)
+        return None if one is None or one[0] != p else one[1]
     position = decode(text)
     if position is None or any(number != p for number, _ in position.places):
         return None
     return position.at(p)
 
 
-def _decode_alone(text: str) -> tuple[int, Place] | None:
+def _decode_one(text: str) -> tuple[int, Place] | None:
     """Of so many legal characters."""
-    form, p, seq, mark = _ALONE.unpack(a2b_base64(text.encode().translate(_STANDARD)))
+    form, p, seq, mark = _ONE.unpack(a2b_base64(text.encode().translate(_STANDARD)))
     return (p, Place(seq, mark)) if form == _FORMAT and 0 < seq <= SEQ_MAX else None
 
 
 def decode(text: str) -> Position | None:
     """The position that is written exactly so; None where none is."""
-    if len(text) == _ALONE_CHARS and _TEXT.fullmatch(text):  # as nearly always: whole bytes, one place
-        alone = _decode_alone(text)
-        return None if alone is None else Position((alone,))
+    if len(text) == _ONE_CHARS and _TEXT.fullmatch(text):  # as nearly always: whole bytes, one place
+        one = _decode_one(text)
+        return None if one is None else Position((one,))
     if not _TEXT.fullmatch(text) or len(text) % 4 == 1:
         return None
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -55,14 +55,14 @@ def read_template(value: object, pointer: str, report: Report) -> Template:
         return Row(tuple(read_template(item, below(pointer, i), report) for i, item in enumerate(value)))
     if isinstance(value, dict):
         if "$literal" in value:
-            return _literal_alone(value, pointer, report)
+            return _only_literal(value, pointer, report)
         made = ((name, read_template(item, below(pointer, name), report)) for name, item in value.items())
         return Shape(tuple(made))
     assert value is None or isinstance(value, str | int | float)  # JSON has no more
     return Fixed(value)
 
 
-def _literal_alone(value: dict[str, object], pointer: str, report: Report) -> Template:
+def _only_literal(value: dict[str, object], pointer: str, report: Report) -> Template:
     if len(value) > 1:
         report.add("invalid_template", pointer, "`$literal` must be the only key of its object.")
     return _literal(value["$literal"])

@@ -13,7 +13,7 @@ import httpx
 
 from gateway.catalog.model import Scope
 from gateway.console.live_feed import Gap, following, newest
-from gateway.relay.position import Place, encode_alone
+from gateway.relay.position import Place, encode_one
 from tests.console.test_site import person, signed_in
 from tests.support.accounts import Account, revoked
 from tests.support.calls import JSON, appended, batch, new_client, new_id
@@ -25,7 +25,7 @@ BURST = 5000
 
 
 def position(seq: int) -> str:
-    return encode_alone(3, Place(seq, b"mark"))
+    return encode_one(3, Place(seq, b"mark"))
 
 
 def page(seqs: Sequence[int], *, at: int = 0, caught_up: bool) -> dict[str, Any]:

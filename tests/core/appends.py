@@ -124,7 +124,7 @@ def several(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
     return compose(SPEC, place(None), by, body, minting())
 
 
-def anew(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
+def minted(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
     """Posted to `/order`, where the gateway mints the key."""
     found = minting_address(SPEC, "order", lambda _: UUID)
     assert isinstance(found, Address), found

@@ -61,11 +61,11 @@ def reference(events: Iterable[Recorded], handler_of: Callable[[str], h.Handler]
         }
         handler = handler_of(recorded.event.type)
         for index, operation in enumerate(handler):
-            state = alone(operation, state, scene, lambda: errors.append((recorded.version, index)))  # noqa: B023
+            state = applied(operation, state, scene, lambda: errors.append((recorded.version, index)))  # noqa: B023
     return state, errors
 
 
-def alone(operation: h.Operation, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
+def applied(operation: h.Operation, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
     """The next state, which is the one before where the operation does not fit."""
     changed = copy.deepcopy(state)
     try:
@@ -75,9 +75,9 @@ def alone(operation: h.Operation, state: Any, scene: Any, misfit: Callable[[], N
         return state
 
 
-def each_alone(handler: h.Handler, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
+def applied_each(handler: h.Handler, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
     for operation in handler:
-        state = alone(operation, state, scene, misfit)
+        state = applied(operation, state, scene, misfit)
     return state
 
 
@@ -102,11 +102,11 @@ def apply(operation: h.Operation, state: Any, scene: Any, misfit: Callable[[], N
             return remove(operation.target, operation.where, state, scene)
         case h.Conditional():
             chosen = operation.then if true(operation.test, scene) else operation.otherwise
-            return each_alone(chosen, state, scene, misfit)
+            return applied_each(chosen, state, scene, misfit)
         case h.Let():
             for name, template in operation.names:
                 scene = {**scene, name: copy.deepcopy(evaluate(template, scene))}
-            return each_alone(operation.do, state, scene, misfit)
+            return applied_each(operation.do, state, scene, misfit)
         case h.Filter() | h.Map() | h.UpdateWhere():
             return of_items(operation, state, scene, misfit)
     key: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ def changed_item(operation: h.Map | h.UpdateWhere, item: Any, scene: Any, misfit
     if operation.value is None:
         if not isinstance(item, dict):
             raise DoesNotFit
-        return each_alone(operation.do, item, scene, misfit)
+        return applied_each(operation.do, item, scene, misfit)
     value = copy.deepcopy(evaluate(operation.value, {**scene, h.Root.ITEM: item}))
     if value is ABSENT:
         return item

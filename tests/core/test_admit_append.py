@@ -35,10 +35,10 @@ from tests.core.appends import (
     UUID,
     V7,
     admitted,
-    anew,
     asked,
     batch,
     event,
+    minted,
     minted_id,
     minting,
     one,
@@ -200,7 +200,7 @@ def test_a_header_that_contradicts_the_body_is_at_fault(metadata: dict[str, Any]
 def test_a_new_aggregate_has_no_events_before(
     headers: list[tuple[bytes, bytes]], metadata: dict[str, Any]
 ) -> None:
-    assert admitted(anew(batch(event(), **metadata), asked(*headers))).expected == 0
+    assert admitted(minted(batch(event(), **metadata), asked(*headers))).expected == 0
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_new_aggregate_has_no_events_before(
 def test_a_new_aggregate_is_of_no_other_length(
     headers: list[tuple[bytes, bytes]], metadata: dict[str, Any], path: str
 ) -> None:
-    assert refused(anew(batch(event(), **metadata), asked(*headers))) == ("invalid_field", path, 422)
+    assert refused(minted(batch(event(), **metadata), asked(*headers))) == ("invalid_field", path, 422)
 
 
 # ---- refusals, each with its place ----

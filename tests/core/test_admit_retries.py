@@ -34,10 +34,10 @@ from tests.core.appends import (
     UUID,
     V7,
     admitted,
-    anew,
     asked,
     batch,
     event,
+    minted,
     minting,
     one,
     place,
@@ -116,8 +116,8 @@ def test_a_header_that_repeats_the_version_of_the_body_makes_no_other_request(
 @pytest.mark.parametrize("header", [(b"if-match", b'"0"'), (b"if-none-match", b"*")])
 def test_a_header_that_says_what_minting_says_makes_no_other_request(header: tuple[bytes, bytes]) -> None:
     body = batch(event(event_id=V7))
-    first, again = admitted(anew(body)), asked(header)
-    assert admitted(anew(body, again)).retry == first.retry
+    first, again = admitted(minted(body)), asked(header)
+    assert admitted(minted(body, again)).retry == first.retry
     assert retry_of(None, TENANT, "order", None, None, again, body) == first.retry
 
 
@@ -220,7 +220,7 @@ def test_a_request_that_a_later_spec_refuses_is_recognized(
 
 def test_a_request_to_mint_is_recognized_though_its_type_is_gone() -> None:
     body = batch(event(event_id=V7))
-    original = admitted(anew(body))
+    original = admitted(minted(body))
     assert retry_of(None, TENANT, "order", None, None, NOTHING_ASKED, body) == original.retry
 
 

@@ -46,7 +46,7 @@ def test_each_connection_is_a_whole_stream_whatever_it_was_sent(
             wire[each] += part.sent
             meant[each] += plain
         if alone is not None:
-            sent[0].alone(alone)
+            sent[0].for_one(alone)
             wire[0] += deflated(alone)
             meant[0] += alone
     for each in range(3):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.relay.position import BEGINNING, SEQ_MAX, START, Place, Position, decode, encode, encode_alone
+from gateway.relay.position import BEGINNING, SEQ_MAX, START, Place, Position, decode, encode, encode_one
 from spec.errors import Report
 from spec.subscriptions import check_subscriptions
 
@@ -32,7 +32,7 @@ def test_what_is_encoded_is_decoded(position: Position) -> None:
 
 @given(st.integers(0, 1023), PLACES)
 def test_a_position_in_one_partition_has_a_short_way_to_its_text(p: int, place: Place) -> None:
-    assert encode_alone(p, place) == encode(START.moved(p, place))
+    assert encode_one(p, place) == encode(START.moved(p, place))
 
 
 @given(

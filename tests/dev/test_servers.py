@@ -24,7 +24,7 @@ async def pair(start_servers: StartServers) -> Servers:
 
 
 @pytest.fixture
-async def redis_alone(folder: Path) -> AsyncIterator[Servers]:
+async def redis_only(folder: Path) -> AsyncIterator[Servers]:
     """A pair of which only the Redis runs."""
     found = servers_in(folder)
     await found.redis.start()
@@ -78,35 +78,35 @@ async def test_postgres_is_set_up_as_the_append_protocol_needs_it(start_servers:
     assert await ask_postgres(pair, "SELECT lower('ÄÖ') = 'äö'")
 
 
-async def test_redis_keeps_what_it_has_over_a_stop(redis_alone: Servers) -> None:
-    await ask_redis(redis_alone, "SET", "key", "value")
-    redis_alone.redis.stop()
-    await redis_alone.redis.start()
-    assert await ask_redis(redis_alone, "GET", "key") == b"value"
+async def test_redis_keeps_what_it_has_over_a_stop(redis_only: Servers) -> None:
+    await ask_redis(redis_only, "SET", "key", "value")
+    redis_only.redis.stop()
+    await redis_only.redis.start()
+    assert await ask_redis(redis_only, "GET", "key") == b"value"
 
 
 async def test_a_redis_file_that_does_not_load_is_moved_aside(
-    redis_alone: Servers, capsys: pytest.CaptureFixture[str]
+    redis_only: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await ask_redis(redis_alone, "SET", "key", "value")
-    redis_alone.redis.stop()
-    for file in (redis_alone.folder / "redis/appendonlydir").glob("*.incr.aof"):
+    await ask_redis(redis_only, "SET", "key", "value")
+    redis_only.redis.stop()
+    for file in (redis_only.folder / "redis/appendonlydir").glob("*.incr.aof"):
         file.write_bytes(b"*3\r\n$3\r\nSET\r\nnot what it should be")
-    await redis_alone.redis.start()
-    assert await ask_redis(redis_alone, "GET", "key") is None
-    (aside,) = redis_alone.folder.glob("redis.*.unreadable")
+    await redis_only.redis.start()
+    assert await ask_redis(redis_only, "GET", "key") is None
+    (aside,) = redis_only.folder.glob("redis.*.unreadable")
     assert list(aside.glob("appendonlydir/*"))
     assert f"moved to {aside}" in capsys.readouterr().out
 
 
-async def test_a_redis_file_that_was_cut_off_loads_as_far_as_it_goes(redis_alone: Servers) -> None:
-    await ask_redis(redis_alone, "SET", "key", "value")
-    await ask_redis(redis_alone, "SET", "later", "lost")
-    redis_alone.redis.stop()
-    (file,) = (redis_alone.folder / "redis/appendonlydir").glob("*.incr.aof")
+async def test_a_redis_file_that_was_cut_off_loads_as_far_as_it_goes(redis_only: Servers) -> None:
+    await ask_redis(redis_only, "SET", "key", "value")
+    await ask_redis(redis_only, "SET", "later", "lost")
+    redis_only.redis.stop()
+    (file,) = (redis_only.folder / "redis/appendonlydir").glob("*.incr.aof")
     file.write_bytes(file.read_bytes()[:-3])
-    await redis_alone.redis.start()
-    assert await ask_redis(redis_alone, "MGET", "key", "later") == [b"value", None]
+    await redis_only.redis.start()
+    assert await ask_redis(redis_only, "MGET", "key", "later") == [b"value", None]
 
 
 async def test_a_postgres_that_a_test_kills_leaves_no_backend_at_work(pair: Servers) -> None:
@@ -133,7 +133,7 @@ async def test_postgres_starts_again_at_once_though_a_backend_outlives_its_paren
         pass
     before = find_titled("postgres:", pair.postgres_server.data)
     async with asyncio.timeout(DEADLINE_S):
-        pair.postgres.kill_alone()
+        pair.postgres.kill_it_only()
         await pair.postgres.start()
         with pytest.raises((asyncpg.PostgresError, OSError)):
             await busy

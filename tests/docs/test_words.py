@@ -1,4 +1,4 @@
-"""Words that were dropped stay dropped: in pages, help, errors, docstrings, comments and names of tests."""
+"""Words that were dropped stay dropped: in pages, help, errors, docstrings, comments and names."""
 
 from __future__ import annotations
 
@@ -147,6 +147,35 @@ def test_names_of_tests_have_no_dropped_words() -> None:
         for why in dropped(name[1].replace("_", " "))
     ]
     assert found == []
+
+
+def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Of modules' classes, functions and parameters, in words."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield each.lineno, in_words(each.name)
+        elif isinstance(each, ast.arg):
+            yield each.lineno, in_words(each.arg)
+
+
+def in_words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace("_", " ").strip()
+
+
+def test_names_of_functions_classes_and_parameters_have_no_dropped_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{at} {why}"
+        for path in SOURCES + TESTS
+        if mentions((text := path.read_text()).replace("_", " "))
+        for at, name in names(ast.parse(text))
+        for why in dropped(name)
+    ]
+    assert found == []
+
+
+def test_a_dropped_word_in_a_name_is_found() -> None:
+    tree = ast.parse("def ask_anew(nobody): ...\nclass StandsAlone: ...")
+    assert [name for _, name in names(tree) if dropped(name)] == ["ask anew", "Stands Alone", "nobody"]
 
 
 def test_words_of_notes_are_found_but_not_those_of_the_code() -> None:

@@ -45,7 +45,7 @@ NOT_ON_THE_WAY = {
     "Postgres.close": "a stop in order",
     "Server.aclose": "a stop in order",
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",
-    "_for_ever": "after a bug of ours",
+    "_until_cancelled": "after a bug of ours",
     "Watch.run": "by the clock; tried where a scene lasts long enough",
     "Watch.run_marking": "by the clock",
     "Watch._compare_reach": "by the clock",

@@ -148,7 +148,7 @@ async def an_append_after_what_another_commits(stage: Stage) -> None:
 
 
 @_scene
-async def an_append_after_what_nobody_commits(stage: Stage) -> None:
+async def an_append_after_one_that_stays_uncommitted(stage: Stage) -> None:
     await _go_known(stage)
     stage.b.signal(signal.SIGSTOP)
     await stage.sequence_and_die(stage.plain())
@@ -157,7 +157,7 @@ async def an_append_after_what_nobody_commits(stage: Stage) -> None:
 
 
 @_scene
-async def what_nobody_commits(stage: Stage) -> None:
+async def an_append_that_stays_uncommitted(stage: Stage) -> None:
     await stage.start_a()
     stage.b.signal(signal.SIGSTOP)
     await stage.sequence_and_die(stage.plain())
@@ -401,7 +401,7 @@ async def appends_of_which_postgres_refuses_one(stage: Stage) -> None:
 
 
 @_scene
-async def what_nobody_commits_and_postgres_refuses(stage: Stage) -> None:
+async def an_uncommitted_append_that_postgres_refuses(stage: Stage) -> None:
     await stage.start_a()
     stage.b.signal(signal.SIGSTOP)
     async with stage.refused(after=2):

@@ -541,7 +541,7 @@ async def redis_split(scene: Scene) -> AsyncIterator[None]:
 async def postgres_kill(scene: Scene) -> AsyncIterator[None]:
     postgres, alone = scene.cluster.postgres, scene.rng.random() < 0.5
     scene.say(f"SIGKILL Postgres{', not its backends' if alone else ' and all its backends'}")
-    postgres.kill_alone() if alone else postgres.kill()
+    postgres.kill_it_only() if alone else postgres.kill()
     try:
         yield
     finally:

@@ -144,7 +144,7 @@ async def node_behind(scene: Scene) -> AsyncIterator[None]:
             await until(lambda: nodes.leads(replica))
         yield
     finally:
-        await nodes.mend_replication(replica)
+        await nodes.repair_replication(replica)
         await master.server.start()
         await until(nodes.well)
 

@@ -75,7 +75,7 @@ def _callbacks_timed(lag: Lag) -> Iterator[None]:
         asyncio.Handle._run = run  # type: ignore[method-assign]
 
 
-async def holds_nobody_up(request: Callable[[], Awaitable[object]]) -> Lag:
+async def holds_up_no_other(request: Callable[[], Awaitable[object]]) -> Lag:
     """What the request did at its best. Asserts that this is short."""
     seen = []
     for _ in range(ROUNDS):

@@ -117,13 +117,13 @@ async def test_a_round_is_compressed_once_for_all(
         rounds.append(plain)
         return deflated(plain)
 
-    def counted_alone(plain: bytes) -> bytes:
+    def counted_for_one(plain: bytes) -> bytes:
         alone.append(plain)
         return deflated(plain)
 
     deflated = gzipped.deflated
     monkeypatch.setattr(gzipped, "deflated", counted)
-    monkeypatch.setattr(content_encoding, "deflated", counted_alone)
+    monkeypatch.setattr(content_encoding, "deflated", counted_for_one)
     async with AsyncExitStack() as following:
         streams = [await following.enter_async_context(followed(client, "?after=now")) for _ in range(6)]
         await until_followers(6)

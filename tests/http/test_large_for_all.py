@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.http.lag import holds_nobody_up
+from tests.http.lag import holds_up_no_other
 from tests.http.webhooks import SOURCES, open_hooks
 from tests.support.accounts import open_account
 from tests.support.calls import JSON, NDJSON, envelope, lines, new_client, new_id, refused, told_in
@@ -52,7 +52,7 @@ async def test_pages_of_the_feed(full: httpx.AsyncClient, form: str) -> None:
             assert response.status_code == 200, response.text
             assert len(response.content) > 300_000
 
-        await holds_nobody_up(get)
+        await holds_up_no_other(get)
 
 
 @pytest.mark.parametrize("query", ["", "&order=desc", "&consistency=strong"])
@@ -61,7 +61,7 @@ async def test_a_page_of_a_history(full: httpx.AsyncClient, query: str) -> None:
         response = await full.get(f"/order/global/events?limit=1000{query}")
         assert response.status_code == 200
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 async def test_claims_of_a_pull_subscription(full: httpx.AsyncClient) -> None:
@@ -76,7 +76,7 @@ async def test_claims_of_a_pull_subscription(full: httpx.AsyncClient) -> None:
         response = await full.post("/_/subscriptions/s/ack", json={"claim": held["claim"]})
         assert response.status_code == 200, response.text
 
-    await holds_nobody_up(claim)
+    await holds_up_no_other(claim)
 
 
 async def test_claims_of_large_events_that_are_not_acked(full: httpx.AsyncClient) -> None:
@@ -89,7 +89,7 @@ async def test_claims_of_large_events_that_are_not_acked(full: httpx.AsyncClient
         response = await full.post("/_/subscriptions/large/claim", json=asked)
         assert len(response.content) > 4_000_000
 
-    await holds_nobody_up(claim)
+    await holds_up_no_other(claim)
 
 
 async def test_a_list_of_as_many_subscriptions_as_can_be(client: httpx.AsyncClient) -> None:
@@ -100,7 +100,7 @@ async def test_a_list_of_as_many_subscriptions_as_can_be(client: httpx.AsyncClie
     async def get() -> None:
         assert len((await client.get("/_/subscriptions")).json()["subscriptions"]) == 200
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 # ---- states ----
@@ -128,7 +128,7 @@ async def test_a_state_as_long_as_can_be(state: tuple[httpx.AsyncClient, str], q
         response = await client.get(f"{path}{query}")
         assert len(response.content) > 3_000_000
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 # ---- names ----
@@ -142,9 +142,9 @@ async def test_ids(client: httpx.AsyncClient) -> None:
         response = await client.post("/_/ids/check", json={"ids": [each] * 1000})
         assert response.status_code == 200
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
     for each in ("a" * 1_000, new_id(), "\x7f" * 250, "01" * 500, "-" * 1000):
-        await holds_nobody_up(lambda each=each: check(each))  # type: ignore[misc]
+        await holds_up_no_other(lambda each=each: check(each))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("path", ["/_/resolve/%40" + "a-" * 15_000, "/order/@" + "a" * 30_000])
@@ -152,7 +152,7 @@ async def test_names_as_long_as_can_be(client: httpx.AsyncClient, path: str) -> 
     async def get() -> None:
         assert (await client.get(path)).status_code in (404, 422)
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 # ---- webhooks ----
@@ -176,7 +176,7 @@ async def test_a_large_webhook(
         response = await client.post(hooks.path(name), content=body, headers={"content-type": kind})
         assert response.status_code in (202, 401, 503), response.text
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 # ---- bodies of very many values ----
@@ -192,7 +192,7 @@ async def test_a_body_of_very_many_values(client: httpx.AsyncClient, one: bytes,
         response = await client.post(f"/order/{new_id()}/{path}", content=body, headers=JSON)
         assert 400 <= response.status_code < 500
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 async def test_a_body_of_too_many_values_is_refused(client: httpx.AsyncClient) -> None:

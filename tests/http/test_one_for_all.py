@@ -16,7 +16,7 @@ import pytest
 from gateway.config import Config
 from gateway.http.openapi import endpoint
 from gateway.http.openapi.document import document
-from tests.http.lag import ROUNDS, holds_nobody_up
+from tests.http.lag import ROUNDS, holds_up_no_other
 from tests.support.accounts import ANYTHING, SPEC, open_account
 from tests.support.calls import JSON, NDJSON, batch, envelope, lines, new_client, new_id, refused, told_in
 from tests.support.serving import Served, serving
@@ -144,7 +144,7 @@ async def test_checking_the_data_of_an_event(
         response = await heavy.post(f"/order/{new_id()}/{event_type}", content=sent, headers=JSON)
         assert response.status_code == status, response.text
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 async def test_checking_a_batch(heavy: httpx.AsyncClient) -> None:
@@ -155,7 +155,7 @@ async def test_checking_a_batch(heavy: httpx.AsyncClient) -> None:
         response = await heavy.post(f"/order/{new_id()}", content=sent, headers=JSON)
         assert response.status_code == 201, response.text
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 async def test_checking_the_lines_of_a_bulk_request(heavy: httpx.AsyncClient) -> None:
@@ -168,7 +168,7 @@ async def test_checking_the_lines_of_a_bulk_request(heavy: httpx.AsyncClient) ->
         told = [each["status"] for each in told_in(response.content)]
         assert told == [201] * 67 + [422]
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 async def test_data_that_would_take_too_long_to_check_are_refused(heavy: httpx.AsyncClient) -> None:
@@ -214,7 +214,7 @@ async def test_a_large_body_that_is_refused(
         response = await heavy.post(path.replace("KEY", new_id()), content=sent, headers={**JSON, **headers})
         assert response.status_code == status, response.text
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ async def test_a_large_document_that_is_refused(
         response = await heavy.put(path, content=sent, headers=JSON)
         assert response.status_code == status, response.text
 
-    await holds_nobody_up(put)
+    await holds_up_no_other(put)
 
 
 @pytest.mark.parametrize(("event_type", "status"), [("was_nothing", 404), ("was_noted", 413)])
@@ -247,7 +247,7 @@ async def test_a_line_as_long_as_can_be_that_is_refused(
         response = await heavy.post("/_/bulk", content=sent, headers=NDJSON)
         assert [each["status"] for each in told_in(response.content)] == [status]
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 # ---- states ----
@@ -271,7 +271,7 @@ async def test_a_fold_that_takes_long(heavy: httpx.AsyncClient, event_type: str,
     async def get() -> None:
         answers.append(await heavy.get(f"/list/{keys.pop()}{query}"))
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
     for response in answers:
         assert response.status_code == 200
         assert len(response.json()["data"]["a"]) == 12_000
@@ -288,7 +288,7 @@ async def test_a_fold_that_changes_items_of_items(heavy: httpx.AsyncClient) -> N
         response = await heavy.get(f"/list/{keys.pop()}")
         assert response.json()["data"]["a"][-1] == {"a": [{"n": 3}] * 3}
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 async def test_a_state_that_doubles_with_each_event(heavy: httpx.AsyncClient) -> None:
@@ -300,7 +300,7 @@ async def test_a_state_that_doubles_with_each_event(heavy: httpx.AsyncClient) ->
     async def get() -> None:
         assert (await heavy.get(f"/double/{keys.pop()}")).status_code == 200
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 async def test_looking_into_a_long_list_of_numbers(heavy: httpx.AsyncClient) -> None:
@@ -312,7 +312,7 @@ async def test_looking_into_a_long_list_of_numbers(heavy: httpx.AsyncClient) -> 
     async def get() -> None:
         assert (await heavy.get(f"/list/{keys.pop()}")).status_code == 200
 
-    await holds_nobody_up(get)
+    await holds_up_no_other(get)
 
 
 @pytest.mark.parametrize("path", ["/ruled/KEY", "/_/append"])
@@ -325,7 +325,7 @@ async def test_rules_of_a_state_that_doubles_within_an_append(heavy: httpx.Async
         response = await heavy.post(path.replace("KEY", key), json={"events": events, "metadata": META})
         assert response.status_code == 201, response.text
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 async def test_conditions_that_compare_a_long_list(heavy: httpx.AsyncClient) -> None:
@@ -335,7 +335,7 @@ async def test_conditions_that_compare_a_long_list(heavy: httpx.AsyncClient) -> 
         response = await heavy.post(f"/ruled/{new_id()}/had_implied", content=body(data), headers=JSON)
         assert response.status_code == 201, response.text
 
-    await holds_nobody_up(post)
+    await holds_up_no_other(post)
 
 
 async def test_items_are_looked_up_and_not_compared_again_for_each_event(heavy: httpx.AsyncClient) -> None:

@@ -104,7 +104,7 @@ def references(value: object) -> Iterator[str]:
             yield from references(inner)
 
 
-def standing_alone(described: dict[str, Any], schema: dict[str, Any]) -> jsonschema_rs.Validator:
+def validator_of(described: dict[str, Any], schema: dict[str, Any]) -> jsonschema_rs.Validator:
     """A validator of one of its schemas, of which all else is within reach."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": described["components"]}, offline=True)
 
@@ -189,7 +189,7 @@ def test_an_embedded_schema_accepts_what_the_spec_s_own_accepts(schema: Any, val
     declared = {"aggregate_types": {"x": {"events": {"y": {"schema": schema}}}}, "agent_types": ["user"]}
     assume(not isinstance(parse(declared), Faults))
     spec, described = made(declared)
-    embedded = standing_alone(described, {"$ref": "#/components/schemas/x.y"})
+    embedded = validator_of(described, {"$ref": "#/components/schemas/x.y"})
     event_type = spec.aggregate_types["x"].events["y"]
     for value in values:
         assert embedded.is_valid(value) == (event_type.violation(value) is None), (schema, value)
@@ -262,12 +262,12 @@ def test_every_example_fits_its_schema() -> None:
         shown = [each["value"] for each in content.get("examples", {}).values()]
         shown += [content["example"]] if "example" in content else []
         for example in shown:
-            standing_alone(described, content["schema"]).validate(example)
+            validator_of(described, content["schema"]).validate(example)
             checked += 1
     assert checked > 60
     for parameter in described["components"]["parameters"].values():
         if "example" in parameter:
-            standing_alone(described, parameter["schema"]).validate(parameter["example"])
+            validator_of(described, parameter["schema"]).validate(parameter["example"])
 
 
 def test_references_of_a_schema_lead_into_its_component() -> None:

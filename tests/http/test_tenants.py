@@ -207,7 +207,7 @@ async def test_a_deleted_tenant_leaves_nothing_but_places_and_the_rest_stays_who
     said = {name for name, value in row.items() if value not in (None, "", UUID(int=0))}
     assert said <= PLACE, said - PLACE
     async with open_place(own_config.postgres_url, own_config.redis_url, 5) as place:
-        report = await audit(place, Nobody())
+        report = await audit(place, NoProgress())
         assert report.ok, report.violations
     redis = Redis.from_url(own_config.redis_url)
     assert [each async for each in redis.scan_iter(f"*s:{UUID(going).hex}:*")] == []
@@ -227,7 +227,7 @@ async def remains(database: asyncpg.Pool, tenant: UUID) -> set[str]:
     return found
 
 
-class Nobody:
+class NoProgress:
     """Who is told how far an audit has come."""
 
     def begin(self, rows: int) -> None: ...

@@ -93,7 +93,7 @@ async def test_only_the_first_call_says_so() -> None:
     assert a_pending(one, hint="7.3:1").hint_in(7) == "7.3:1"
     assert a_pending(several).hint_in(7) == ""
     again = a_pending(one)
-    again.anew()
+    again.reset()
     assert again.hint_in(8) == ""
 
 

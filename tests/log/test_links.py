@@ -101,7 +101,7 @@ async def test_one_whose_predecessor_has_no_place_asks_for_no_length() -> None:
     assert expected_of(pendings[1:]) == [ANOTHER_HISTORY]
     pendings[0].placed_at(5)
     assert expected_of(pendings[1:]) == [5]
-    pendings[0].anew()
+    pendings[0].reset()
     assert expected_of(pendings[1:]) == [ANOTHER_HISTORY]
 
 

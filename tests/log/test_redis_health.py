@@ -42,10 +42,10 @@ def test_redis_is_steady_once_it_has_answered_for_long_enough_without_a_miss() -
 
 def test_redis_has_to_be_steady_from_when_appends_have_left_it() -> None:
     reach = RedisHealth(1.0, 2.0, now=0.0)
-    reach.begin_anew(5.0)
+    reach.begin_again(5.0)
     assert not reach.steady(9.0)
     reach.answered(10.0)
-    reach.begin_anew(20.0)
+    reach.begin_again(20.0)
     reach.heard(())
     assert not reach.steady(21.9)
     assert reach.steady(22.0)
@@ -64,7 +64,7 @@ def test_a_gateway_that_stood_still_hears_the_others_before_it_finds_redis_stead
     reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.answered(0.0)
     reach.heard(())
-    reach.begin_anew(5.0)
+    reach.begin_again(5.0)
     assert not reach.steady(60.0)
     reach.heard(())
     assert reach.steady(60.0)
@@ -96,5 +96,5 @@ def test_refusals_count_no_more_once_appends_have_left_redis() -> None:
     reach = RedisHealth(1.0, 2.0, now=0.0)
     for _ in range(10):
         reach.refused(1.0)
-    reach.begin_anew(2.0)
+    reach.begin_again(2.0)
     assert not reach.lost(2.5)

@@ -203,7 +203,7 @@ def judge(w: World, d: Draft, i: int) -> None:
         mismatch(w, d, i)
 
 
-def decide_anew(w: World, d: Draft, g: int) -> None:
+def decide_again(w: World, d: Draft, g: int) -> None:
     """The epoch has ended, and with it what was decided in it and not confirmed."""
     for i in w.of_gateway[g]:
         if d.pendings[i].stage == WAITING:
@@ -214,7 +214,7 @@ def adopt(w: World, d: Draft, g: int, epoch: int, history: int, *, direct: bool 
     """The gateway believes Redis, which continues what Postgres committed up to `history`; or goes direct."""
     if epoch != d.gateways[g].epoch:
         d.gateway(g, epoch=epoch, confirmed=0)
-        decide_anew(w, d, g)
+        decide_again(w, d, g)
     d.gateway(g, open=True, direct=direct, phase=())
     if w.rules.look_anew:
         for i in w.of_gateway[g]:

@@ -19,7 +19,7 @@ from gateway.config import Config
 from gateway.events import Append, Appended, NotCommitted, NotUnique, OutcomeUnknown, Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
-from gateway.operations.alone import alone
+from gateway.operations.exclusive import exclusive
 from gateway.operations.lost_events import LostEvents
 from gateway.operations.place import OperationFailed, Place, open_place
 from gateway.operations.repair import Plan, plan_repair, repair
@@ -329,11 +329,11 @@ async def test_without_need_nothing_is_planned_and_two_at_once_are_refused(
     await appended(log, append(new_stream(), 3))
     async with at(home) as place, at(home) as other:
         assert not await plans(place)
-        async with alone(place):
+        async with exclusive(place):
             with pytest.raises(OperationFailed, match="is running"):
-                async with alone(other):
+                async with exclusive(other):
                     pass
-        async with alone(other):
+        async with exclusive(other):
             pass
 
 

@@ -95,7 +95,7 @@ async def _run(parts: _Parts, seconds: float, seed: int) -> Result:
     readers = {}
     for follower in parts.followers:
         violations += check_follower(follower.name, follower.wanted.of(committed), follower.seen)
-        readers[follower.name] = f"{len(follower.seen):,} events; began anew {follower.anew} times"
+        readers[follower.name] = f"{len(follower.seen):,} events; restarted {follower.restarts} times"
     for receiver in parts.receivers:
         violations += check_receiver(receiver.name, receiver.wanted.of(committed), receiver.arrivals)
         readers[receiver.name] = f"{len(receiver.accepted):,} events in {len(receiver.arrivals):,} requests"

@@ -40,7 +40,7 @@ class Follower:
         self.name = name
         self.wanted = wanted
         self.seen: list[Seen] = []
-        self.anew = 0
+        self.restarts = 0
         """How often it began again where it was, at any gateway."""
         self._stand = stand
         self._saved = saved
@@ -56,7 +56,7 @@ class Follower:
         """The same, but it goes now and then and comes back to where its position was kept."""
         while True:
             await self._follow(self._stand.gateway(self._rng), self._rng.randrange(1, LEAVES_AFTER))
-            self.anew += 1
+            self.restarts += 1
 
     async def move(self) -> None:
         """By server-sent events of a gateway that lives; when it dies, from the saved position at another."""
@@ -68,7 +68,7 @@ class Follower:
                 await asyncio.wait((following, died), return_when=asyncio.FIRST_COMPLETED)
                 following.cancel()
                 died.cancel()
-            self.anew += 1
+            self.restarts += 1
 
     async def poll(self) -> None:
         """By requests that wait, each of a gateway that lives, in pages of any size."""
@@ -83,7 +83,7 @@ class Follower:
                 try:
                     page = await client.feed(limit=limit, wait_s=5, after=position, **self._options())
                 except Unavailable:
-                    self.anew += 1
+                    self.restarts += 1
                 else:
                     self._see(page.events)
                     position = page.position

@@ -45,7 +45,7 @@ def _forgets_at_takeover() -> None:
     )
 
 
-def _never_goes_on() -> None:
+def _never_continues() -> None:
     from gateway.reactions.coordinator import Coordinator
 
     edit(
@@ -64,7 +64,7 @@ BUILDS: dict[str, Build] = {
     "forgets-at-takeover": Build(
         "compensates only those steps that the same process had taken", _forgets_at_takeover
     ),
-    "never-goes-on": Build("takes no further step once the first one's event came", _never_goes_on),
+    "never-goes-on": Build("takes no further step once the first one's event came", _never_continues),
 }
 
 

@@ -33,7 +33,7 @@ class Receiver(Protocol):
         """From now on so much of what comes fails, at random: 0 is nothing, 1 is all."""
 
 
-class Alone(Receiver, Protocol):
+class Single(Receiver, Protocol):
     def target(self, timeout_s: float = SEND_TIMEOUT_S, *, allow_private: bool = True) -> Target:
         """A new target that leads here."""
 
@@ -47,29 +47,29 @@ def parcel(number: int = 1) -> Message:
 
 
 class TargetContract:
-    """Subclasses give the fixture `receiver`, an `Alone`."""
+    """Subclasses give the fixture `receiver`, an `Single`."""
 
-    async def test_what_it_confirms_has_arrived_with_its_id_byte_for_byte(self, receiver: Alone) -> None:
+    async def test_what_it_confirms_has_arrived_with_its_id_byte_for_byte(self, receiver: Single) -> None:
         target = receiver.target()
         assert isinstance(await target.send(parcel()), Confirmed)
         assert await receiver.arrived() == [(parcel().id, parcel().body)]
         await target.close()
 
-    async def test_what_is_sent_again_arrives_again_under_the_same_id(self, receiver: Alone) -> None:
+    async def test_what_is_sent_again_arrives_again_under_the_same_id(self, receiver: Single) -> None:
         target = receiver.target()
         for _ in range(2):
             assert isinstance(await target.send(parcel()), Confirmed)
         assert [each for each, _ in await receiver.arrived()] == [parcel().id] * 2
         await target.close()
 
-    async def test_what_is_sent_one_after_the_other_arrives_so(self, receiver: Alone) -> None:
+    async def test_what_is_sent_one_after_the_other_arrives_so(self, receiver: Single) -> None:
         target = receiver.target()
         for number in range(20):
             await target.send(parcel(number))
         assert [each for each, _ in await receiver.arrived()] == [parcel(n).id for n in range(20)]
         await target.close()
 
-    async def test_many_may_be_under_way_at_once(self, receiver: Alone) -> None:
+    async def test_many_may_be_under_way_at_once(self, receiver: Single) -> None:
         target = receiver.target()
         outcomes = await asyncio.gather(*(target.send(parcel(number)) for number in range(100)))
         assert all(isinstance(each, Confirmed) for each in outcomes), outcomes
@@ -77,7 +77,7 @@ class TargetContract:
         await target.close()
 
     async def test_a_failure_is_an_outcome_in_a_sentence_and_the_next_attempt_may_succeed(
-        self, receiver: Alone
+        self, receiver: Single
     ) -> None:
         target = receiver.target()
         await target.send(parcel(1))
@@ -89,14 +89,14 @@ class TargetContract:
         assert isinstance(await target.send(parcel(2)), Confirmed)
         await target.close()
 
-    async def test_a_receiver_that_hangs_fails_within_the_time_of_an_attempt(self, receiver: Alone) -> None:
+    async def test_a_receiver_that_hangs_fails_within_the_time_of_an_attempt(self, receiver: Single) -> None:
         target = receiver.target(timeout_s=0.3)
         receiver.hang()
         async with asyncio.timeout(20):
             assert isinstance(await target.send(parcel()), Failed)
         await target.close()
 
-    async def test_a_cancelled_attempt_leaves_the_target_usable(self, receiver: Alone) -> None:
+    async def test_a_cancelled_attempt_leaves_the_target_usable(self, receiver: Single) -> None:
         target = receiver.target()
         for _ in range(3):
             sending = asyncio.create_task(target.send(parcel(1)))
@@ -106,7 +106,7 @@ class TargetContract:
         assert isinstance(await target.send(parcel(2)), Confirmed)
         await target.close()
 
-    async def test_no_secret_is_in_what_it_says_or_shows(self, receiver: Alone) -> None:
+    async def test_no_secret_is_in_what_it_says_or_shows(self, receiver: Single) -> None:
         target = receiver.target(timeout_s=0.5)
         receiver.fail(1.0)
         outcome = await target.send(parcel())
@@ -114,13 +114,13 @@ class TargetContract:
         assert receiver.secret not in f"{outcome!r} {target!r} {vars(target)!r}"
         await target.close()
 
-    async def test_a_private_address_is_refused_unless_it_is_allowed(self, receiver: Alone) -> None:
+    async def test_a_private_address_is_refused_unless_it_is_allowed(self, receiver: Single) -> None:
         target = receiver.target(allow_private=False)
         assert isinstance(await target.send(parcel()), Failed)
         assert await receiver.arrived() == []
         await target.close()
 
-    async def test_it_can_be_closed_twice_and_unused(self, receiver: Alone) -> None:
+    async def test_it_can_be_closed_twice_and_unused(self, receiver: Single) -> None:
         target = receiver.target()
         await target.close()
         await target.close()

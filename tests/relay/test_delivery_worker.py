@@ -199,7 +199,7 @@ async def test_what_became_of_deliveries_outlives_what_an_admin_does_beside_them
     receiver.answer = lambda _: Answer(503, {"retry-after": "60"})
     await bench.put("all", to(receiver, retry_s=[60]))
     async with bench.relaying():
-        await until(lambda: _delivered_by_somebody(bench))
+        await until(lambda: _delivered_by_any(bench))
         if under_way:
             await bench.append([new_id()])
             await until(lambda: len(receiver.deliveries) == 1)
@@ -208,13 +208,13 @@ async def test_what_became_of_deliveries_outlives_what_an_admin_does_beside_them
             await admin(bench)
             await bench.append([new_id()])
         await until(noted)
-        await until(lambda: _delivered_by_somebody(bench))
+        await until(lambda: _delivered_by_any(bench))
         await holds(bench, "all", retrying=1)
     assert len(receiver.deliveries) == 1
     assert [(each["attempt"], each["status"]) for each in await attempts()] == [(1, 503)]
 
 
-async def _delivered_by_somebody(bench: Bench) -> bool:
+async def _delivered_by_any(bench: Bench) -> bool:
     return bool(await bench.pool.fetchval("SELECT lease_until > now() FROM subscription"))
 
 

@@ -208,11 +208,11 @@ class RedisNodes:
     # -- what becomes of replication
 
     async def cut_replication(self, replica: Node) -> None:
-        """It hears no more of its master, which refuses it from now on; until `mend_replication`."""
+        """It hears no more of its master, which refuses it from now on; until `repair_replication`."""
         await replica.call("CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong")
         await replica.call("CLIENT", "KILL", "TYPE", "master")
 
-    async def mend_replication(self, replica: Node) -> None:
+    async def repair_replication(self, replica: Node) -> None:
         await replica.call("CONFIG", "SET", "masteruser", "", "masterauth", "")
 
     async def leads(self, node: Node) -> bool:

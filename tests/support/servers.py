@@ -60,14 +60,14 @@ class Server:
     def kill(self) -> None:
         """SIGKILL, to what works for it too, and all gone on return: a backend of Postgres that outlives its
         parent commits what it has read before it notices."""
-        self.kill_alone()
+        self.kill_it_only()
         deadline = time.monotonic() + START_S
         while orphans := self.children():
             assert time.monotonic() < deadline, f"{self.keeper.name} left {orphans}, which do not end"
             _signal(orphans, signal.SIGKILL)
             time.sleep(POLL_S)
 
-    def kill_alone(self) -> None:
+    def kill_it_only(self) -> None:
         """SIGKILL, and gone on return; what works for it ends when it notices."""
         self.keeper.kill()
 

@@ -47,7 +47,7 @@ class Plain:
         """What will be sent next for these."""
         return b"".join([chunk.whole() for chunk in chunks])
 
-    async def alone(self, messages: bytes) -> bytes:
+    async def for_one(self, messages: bytes) -> bytes:
         """What will be sent next for messages to this connection only."""
         return messages
 
@@ -70,15 +70,15 @@ class Gzip(Plain):
 
     async def several(self, chunks: Sequence[Messages]) -> bytes:
         if len(chunks) > _CHUNKS_AT_ONCE:
-            return await self.alone(await super().several(chunks))
+            return await self.for_one(await super().several(chunks))
         for chunk in chunks:
             self.sent(chunk)
         return b"".join(map(self.one, chunks))
 
-    async def alone(self, messages: bytes) -> bytes:
+    async def for_one(self, messages: bytes) -> bytes:
         if not messages:
             return b""
-        self._sent.alone(messages)
+        self._sent.for_one(messages)
         if len(messages) < _BESIDE_BYTES:
             return deflated(messages)
         return await asyncio.to_thread(deflated, messages)

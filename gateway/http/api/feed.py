@@ -231,7 +231,7 @@ class Feed:
                 messages = await self._messages(p, page.entries, names)
                 await start_stream(send, SSE, coding.headers)
                 coded = coding()
-                await more(send, coded.head + await coded.alone(messages))
+                await more(send, coded.head + await coded.for_one(messages))
                 del page, messages
                 await self._follow(asked, names, p, place, following, gone, key, coded, send)
             finally:
@@ -274,7 +274,7 @@ class Feed:
                     messages = await self._messages(p, page.entries, names)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
-                body, place = await coded.alone(messages), page.position.at(p)
+                body, place = await coded.for_one(messages), page.position.at(p)
                 uncovered = page.caught_up and not body
                 del page, messages
                 if uncovered:
@@ -293,7 +293,7 @@ class Feed:
                 else:
                     await following.wait(quiet_s)
                 if loop.time() >= sent_at + _HEARTBEAT_S:
-                    body = await coded.alone(still_here(p, place))
+                    body = await coded.for_one(still_here(p, place))
         await send({"type": "http.response.body", "body": body + coded.end()})
 
     async def _several(
@@ -304,7 +304,7 @@ class Feed:
             return await coded.several(chunks)
         entries = [entry for chunk in chunks for entry in chunk.items]
         page = await self._presented(asked, Page(p, tuple(entries), START, True))
-        return await coded.alone(await self._messages(p, page.entries, names))
+        return await coded.for_one(await self._messages(p, page.entries, names))
 
     async def _messages(self, p: int, entries: Sequence[Entry], names: Wanted) -> bytes:
         """Raises Refused."""

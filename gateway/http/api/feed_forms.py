@@ -10,7 +10,7 @@ from gateway.http.api.follow import in_one_line
 from gateway.http.request import Send
 from gateway.http.unread import LARGE_BYTES
 from gateway.relay.outbox import Entry, Page
-from gateway.relay.position import START, Place, encode, encode_alone
+from gateway.relay.position import START, Place, encode, encode_one
 
 EVENTS_AT_ONCE = 50
 """Made without a pause: appends meanwhile do not wait for all of a page."""
@@ -32,7 +32,7 @@ async def send_batch(page: Page, send: Send, head_only: bool) -> None:
     events = []
     for first in range(0, len(page.entries), EVENTS_AT_ONCE):
         few = page.entries[first : first + EVENTS_AT_ONCE]
-        events += [cloud_events.cloud_event(each.recorded, encode_alone(page.p, each.place)) for each in few]
+        events += [cloud_events.cloud_event(each.recorded, encode_one(page.p, each.place)) for each in few]
         await asyncio.sleep(0)
     body = b"[%b]" % b",".join(events)
     if len(body) > LARGE_BYTES and not head_only:
@@ -54,7 +54,7 @@ def _events(page: Page) -> list[bytes]:
 
 
 def event_of(p: int, entry: Entry) -> bytes:
-    return render.fed_json(entry.recorded, encode_alone(p, entry.place))
+    return render.fed_json(entry.recorded, encode_one(p, entry.place))
 
 
 def message_of(p: int, entry: Entry) -> bytes:
@@ -63,7 +63,7 @@ def message_of(p: int, entry: Entry) -> bytes:
 
 def as_message(p: int, entry: Entry, line: bytes) -> bytes:
     """As a server-sent event, `id:` being the position."""
-    return b"id: %b\ndata: %b\n\n" % (encode_alone(p, entry.place).encode(), line)
+    return b"id: %b\ndata: %b\n\n" % (encode_one(p, entry.place).encode(), line)
 
 
 def still_here(p: int, place: Place) -> bytes:

@@ -263,7 +263,7 @@ class Committer:
 
     def _take_back(self, lost: list[Pending]) -> None:
         for pending in lost:
-            pending.anew()
+            pending.reset()
             pending.in_doubt = False
         self._requeue(lost)
         self._wake()

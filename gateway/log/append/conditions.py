@@ -146,7 +146,7 @@ class Conditions:
             self._remembered(pending.append.stream.tenant, condition.items)
             self._judged(pending)
         else:
-            task = asyncio.get_running_loop().create_task(self._look_alone(pending, rewinds))
+            task = asyncio.get_running_loop().create_task(self._look_by_itself(pending, rewinds))
             self._tasks.add(task)
             self._under_way += 1
             task.add_done_callback(self._looked)
@@ -155,7 +155,7 @@ class Conditions:
         self._under_way -= 1
         self._tasks.discard(task)
 
-    async def _look_alone(self, pending: Pending, rewinds: int) -> None:
+    async def _look_by_itself(self, pending: Pending, rewinds: int) -> None:
         tenant, condition = _condition(pending)
         number = self._partition.number
         while not pending.done:

@@ -25,7 +25,7 @@ Verdict = Original | ClaimedByAnother | Conflict | ConditionFailed | NotUnique
 
 
 class DeferredOutcomes:
-    """One for each sequencer; `anew` takes back what must be decided again."""
+    """One for each sequencer; `reset` takes back what must be decided again."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DeferredOutcomes:
         if await committed and (not isinstance(verdict, Conflict | NotUnique) or await self._look() == epoch):
             await self._answer(pending, verdict)
         else:
-            self._decide_anew(pending)
+            self._decide_again(pending)
 
     # -- whether the epoch of a conflict still stands: another gateway may have gone on without this Redis
 
@@ -84,7 +84,7 @@ class DeferredOutcomes:
             await self._tell(pending, verdict, seq)
         except PostgresTrouble:
             await asyncio.sleep(_AGAIN_S)  # else it would be found again at once, and asked about again
-            self._decide_anew(pending)
+            self._decide_again(pending)
 
     async def _tell(self, pending: Pending, verdict: Verdict, seq: int) -> None:
         """Raises PostgresTrouble where what it rests on can't be read, or settled."""
@@ -107,8 +107,8 @@ class DeferredOutcomes:
                 own = pending.sent and found.event_ids[0] == pending.append.append_id
                 pending.resolve(msgspec.structs.replace(found, replayed=not own))
 
-    def _decide_anew(self, pending: Pending) -> None:
-        pending.anew()
+    def _decide_again(self, pending: Pending) -> None:
+        pending.reset()
         self._again((pending,))
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:

@@ -67,7 +67,7 @@ class LookUps:
         while self._waiting and self._waiting[0].done:
             self._waiting.popleft()
 
-    def ask_anew(self, queue: Iterable[Pending]) -> None:
+    def ask_again(self, queue: Iterable[Pending]) -> None:
         """Of all that wait in it: the partition was verified, and what was looked up before tells nothing."""
         self._verified += 1
         self.known.verified()

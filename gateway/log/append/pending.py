@@ -167,7 +167,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
             return self.hint
         return _hint_of_fresh(epoch, append.fresh, len(append.streams))
 
-    def anew(self) -> None:
+    def reset(self) -> None:
         """It may have been sequenced, in what is not there any more: nothing that was found out holds."""
         self.again = True
         self.looked_up = None

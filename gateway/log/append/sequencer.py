@@ -266,7 +266,7 @@ class Sequencer:
             self._partition.halted = None
             logger.warning("partition_resumed", extra={"partition": self._partition.number})
         self._retry_s = _RETRY_FIRST_S
-        self.look_ups.ask_anew(self._queue)
+        self.look_ups.ask_again(self._queue)
         return True
 
     def _halt(self, why: str) -> None:
@@ -392,7 +392,7 @@ class Sequencer:
     def _distrust(self, batch: Sequence[Pending]) -> None:
         self._partition.distrust()
         for pending in batch:
-            pending.anew()
+            pending.reset()
         self.requeue(batch)
 
     async def _settle(self, batch: list[Pending], reply: list[Any]) -> None:

@@ -54,7 +54,7 @@ class RedisHealth:
         """A call was answered, and has written."""
         self._refusals = 0
 
-    def begin_anew(self, now: float) -> None:
+    def begin_again(self, now: float) -> None:
         """Appends have just left this Redis: from here on it has to be steady, and others were not heard yet.
         A gateway that then stands still must not come back before it has heard them."""
         self._missed_by = None

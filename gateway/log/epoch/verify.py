@@ -201,7 +201,7 @@ class Verifier:
     def _adopt(self, partition: Partition, row: PartitionRow) -> None:
         direct = row.mode == DIRECT
         if direct != partition.direct:
-            partition.reach.begin_anew(self._now())
+            partition.reach.begin_again(self._now())
             self._changes.mode(partition.number, direct=direct)
         partition.rewound = row.rewound
         partition.adopt(row.epoch, row.seq, row.chain, direct=direct)

@@ -36,7 +36,7 @@ _REDIS_CONNECTIONS_MAX: Final = 8
 
 
 @asynccontextmanager
-async def alone(
+async def standalone(
     config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyOf], deployed: Mapping[UUID, Deployed]
 ) -> AsyncIterator[Intake]:
     """Its log is a gateway's like any other: it opens partitions as appends need them. `key_of` finds aliases

@@ -11,7 +11,7 @@ from gateway.operations.place import OperationFailed, Place, statement
 
 
 @asynccontextmanager
-async def alone(place: Place) -> AsyncIterator[None]:
+async def exclusive(place: Place) -> AsyncIterator[None]:
     """Raises OperationFailed while another repair or rewind of this instance runs."""
     async with place.pool.acquire() as connection:
         if not await connection.fetchval(statement("lock")):
