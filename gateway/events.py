@@ -340,9 +340,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE. Where the append is to several
     streams, `spread` says which, `stream` and `expected` are the first one's, and `others` what the rest are
     asked to be, in their order. `claims` are in the order of the events; the value of each stands at its path
-    in the request. `source` is the foreign id (source, scope, id) that its events are records of, `sources`
-    that of each where they name one each, and `skip_unchanged` whether nothing is to be written where they
-    are the record before.
+    in the request. `size_bytes` are those of the packed events and the condition. `source` is the foreign id
+    (source, scope, id) that its events are records of, `sources` that of each where they name one each, and
+    `skip_unchanged` whether nothing is to be written where they are the record before.
     """
 
     stream: Stream
@@ -459,7 +459,7 @@ def make_append(
         (minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
         retry,
         expected,
-        sum(map(len, packed)),
+        sum(map(len, packed)) + (0 if condition is None else condition.size_bytes),
         tags,
         spread,
         others,

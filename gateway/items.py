@@ -49,3 +49,5 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     items: Items
     after: int = 0
     mark: bytes = b""
+    size_bytes: int = 0
+    """Of the query as it was sent: nothing but the body bounds it."""

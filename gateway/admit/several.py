@@ -217,15 +217,16 @@ def _condition(
     sent = read.sent.condition
     if not isinstance(sent, SentCondition):
         return None
-    items = _items(spec, read, bytes(sent.fail_if_events_match), minting.salt)
+    text = bytes(sent.fail_if_events_match)
+    items = _items(spec, read, text, minting.salt)
     if isinstance(items, Refusal):
         return items
     if not isinstance(sent.after, str):
-        return Condition(items)
+        return Condition(items, size_bytes=len(text))
     place = place_of(sent.after)
     if place is None:
         return Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after")
-    return Condition(items, place.seq, place.mark)
+    return Condition(items, place.seq, place.mark, len(text))
 
 
 def _items(spec: Spec, read: Read, sent: bytes, salt: bytes) -> Items | Refusal:

@@ -261,7 +261,8 @@ def test_a_condition_begins_at_a_position_or_before_all_events(
     condition = {"fail_if_events_match": {"items": [{"types": ["order.was_noted"]}]}, **more}
     found = admitted(judged(body(taken(), condition=condition))).append.condition
     items = (Item(frozenset({("order", "was_noted")}), frozenset()),)
-    assert found == Condition(items, after, mark)
+    query = json.dumps(condition["fail_if_events_match"]).encode()
+    assert found == Condition(items, after, mark, size_bytes=len(query))
     assert admitted(judged(body(taken(), condition=None))).append.condition is None
 
 

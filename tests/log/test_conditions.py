@@ -247,6 +247,22 @@ async def test_a_query_of_long_tags_is_judged_and_not_kept_in_memory(log: Log, p
     assert kept < 1_000_000
 
 
+async def test_conditions_count_among_the_bytes_of_a_call(open_log: OpenLog) -> None:
+    log = await open_log(sequence_bytes_max=100_000)
+    tenant = new_tenant()
+    (last,) = await appended(log, tagged(new_stream(tenant)))
+    sizes: list[int] = []
+
+    async def measured(proceed: Proceed, _: str, __: object, args: Sequence[object], *___: object) -> object:
+        sizes.append(sum(len(each) for each in args if isinstance(each, bytes)))
+        return await proceed()
+
+    interpose(log._scripts, "run", measured)
+    long = msgspec.structs.replace(unless(item("a:" + 60_000 * "x"), after=last), size_bytes=60_000)
+    await appended(log, *[tagged(new_stream(tenant), condition=long) for _ in range(6)])
+    assert 60_000 < max(sizes) < 100_000
+
+
 async def test_another_gateway_s_append_refuses_it(open_log: OpenLog) -> None:
     one, other, tenant = await open_log(), await open_log(), new_tenant()
     await asyncio.gather(*(opened(log, new_stream(tenant)) for log in (one, other)))

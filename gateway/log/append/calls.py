@@ -76,11 +76,12 @@ def sequence_call(
             spread.append((n, len(names), append.others, more, _order(append.spread.order)))
             names += [keys.stream(stream) for stream in others]
         front = _array(1 + count) + append.header
+        size = append.size_bytes if append.condition is None else sum(map(len, packed))
         bodies.append(front)
         bodies += packed
         facts += (
             _facts(
-                asked, count, len(append.identities), len(front) + append.size_bytes, len(front),
+                asked, count, len(append.identities), len(front) + size, len(front),
                 append.request_digest, digests[:32], len(told),
             ),
             told,
