@@ -17,10 +17,11 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import LastRecord, MappedTo, record_before
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed, tenant_of
+from gateway.catalog.model import tenant_of
 from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -50,8 +51,6 @@ _AT_ONCE_BYTES: Final = 16 * 1024
 """Larger data are hashed beside the event loop."""
 
 Names = tuple[str, str, str]
-
-DeployedOf = Callable[[UUID], Deployed | None]
 
 
 Create = Callable[[Spec, Append], Awaitable[Refusal | None]]

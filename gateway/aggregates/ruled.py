@@ -17,11 +17,13 @@ from typing import Final
 
 import msgspec
 
-from gateway.aggregates.folder import Folder, Handlers, Rules
+from gateway.aggregates import judging
+from gateway.aggregates.folder import Folder, Rules
+from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.lane import Asked, Lane
-from gateway.aggregates.several import DeployedOf, RuledSeveral
+from gateway.aggregates.several import RuledSeveral
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed, tenant_of
+from gateway.catalog.model import Deployed
 from gateway.events import (
     ANOTHER_HISTORY,
     Append,
@@ -29,7 +31,6 @@ from gateway.events import (
     NotCommitted,
     Outcome,
     OutcomeUnknown,
-    Recorded,
     RuleViolated,
     Stream,
     fits,
@@ -37,8 +38,8 @@ from gateway.events import (
 from gateway.log.append.pending import APPEND_BYTES, Link, Waiter
 from gateway.log.log import Log
 from gateway.postgres.errors import PostgresTrouble
-from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
-from gateway.state.rules import Violation, judge
+from gateway.state import Folded
+from gateway.state.rules import Violation
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.rules")
@@ -93,15 +94,15 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        deployed = self._judging(append.stream.tenant)
+        deployed = judging.spec_of_tenant(self._deployed_of, append.stream.tenant)
         if deployed is None:
             return self._log.append(append)
-        if append.spread is not None or append.condition is not None or _implies(append, deployed):
+        if append.spread is not None or append.condition is not None or judging.implies(append, deployed):
             whole = self.several.at_once(append, deployed)
             if whole is not None:
                 return self._log.append(whole)
             return self._loop.create_task(self.several.append(append))
-        if not _is_ruled(append.stream, deployed):
+        if not judging.is_ruled(append.stream, deployed):
             return self._log.append(append)
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(append, future, deployed)
@@ -109,28 +110,23 @@ class Ruled:
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """As the log's."""
-        deployed = self._judging(tenant)
+        deployed = judging.spec_of_tenant(self._deployed_of, tenant)
         if deployed is None:
             self._log.append_each(tenant, asked)
             return
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None or append.condition is not None or _implies(append, deployed):
+            if append.spread is not None or append.condition is not None or judging.implies(append, deployed):
                 whole = self.several.at_once(append, deployed)
                 if whole is None:
                     self._take_several(append, waiter)
                 else:
                     plain.append((whole, waiter))
-            elif _is_ruled(append.stream, deployed):
+            elif judging.is_ruled(append.stream, deployed):
                 self._take(append, waiter, deployed)
             else:
                 plain.append((append, waiter))
         self._log.append_each(tenant, plain)
-
-    def _judging(self, tenant: bytes) -> Deployed | None:
-        """The tenant's spec, where any of its events has rules or implies others."""
-        deployed = self._deployed_of(tenant_of(tenant))
-        return deployed if deployed is not None and (deployed.spec.ruled or deployed.spec.implies) else None
 
     def _take_several(self, append: Append, waiter: Waiter) -> None:
         async def settle() -> None:
@@ -147,17 +143,12 @@ class Ruled:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _deployed(self, stream: Stream) -> Deployed | None:
-        """The spec of the stream's tenant where its type has events with rules."""
-        deployed = self._judging(stream.tenant)
-        return deployed if deployed is not None and _is_ruled(stream, deployed) else None
-
     def _take(self, append: Append, waiter: Waiter, deployed: Deployed) -> None:
         stream = append.stream
         rules_of = Rules(deployed, stream.aggregate_type)
         ruled = any(rules_of(each.type) for each in append.events)
         lane = self._lanes.get(stream)
-        if lane is None and (not ruled or self._first(append, deployed)):
+        if lane is None and (not ruled or judging.is_first(append, deployed, self._folder.bytes_max)):
             self._log.append_each(stream.tenant, ((append, waiter),))
             return
         if ruled and self._waiting_bytes > WAITING_BYTES_MAX:
@@ -175,20 +166,13 @@ class Ruled:
         else:
             self._pass_on(lane, asked, deployed)
 
-    def _first(self, append: Append, deployed: Deployed) -> bool:
-        """Whether its rules take it as the first of its aggregate, and it asks for that: no state has to be
-        read, and it conflicts where it is not."""
-        if append.expected != 0:
-            return False
-        return isinstance(self._at_once(EMPTY, _recorded(append), deployed), Folded)
-
     # -- one aggregate
 
     def _go_on(self, lane: Lane) -> None:
         """Judges what waits, as far as that can be done at once."""
         ends = self._loop.time() + _AT_A_TIME_S
         while lane.waiting and not lane.busy:
-            deployed = self._deployed(lane.stream)
+            deployed = judging.spec_of_stream(self._deployed_of, lane.stream)
             asked, now = lane.waiting[0], self._loop.time()
             if now > ends:  # others have their turn
                 self._loop.call_soon(self._go_on, lane)
@@ -226,7 +210,7 @@ class Ruled:
         judged, lane.judged = lane.judged, None
         if judged is not None and judged[0] is tip and judged[1] is asked:
             return self._decide(lane, tip, asked, judged[2], deployed)
-        verdict = self._at_once(tip, asked.recorded(tip.length), deployed)
+        verdict = judging.at_once(tip, asked.recorded(tip.length), deployed, self._folder.bytes_max)
         if verdict is None:
             self._begin(lane, self._judge_aside(lane, tip, asked, deployed))
             return False
@@ -259,7 +243,7 @@ class Ruled:
         """One without rules: it waits for nothing, and others may be judged on the state that it leaves."""
         tip = lane.tip
         if tip is not None and lane.room and lane.place == self._folder.place(lane.stream, deployed):
-            after = self._at_once(tip, asked.recorded(tip.length), deployed)
+            after = judging.at_once(tip, asked.recorded(tip.length), deployed, self._folder.bytes_max)
             if after is not None:
                 assert isinstance(after, Folded)  # it has no rules
                 self._hand(lane, asked, asked.append, after)
@@ -310,30 +294,8 @@ class Ruled:
             self._count(lane, state.size_bytes)
 
     async def _judge_aside(self, lane: Lane, tip: Folded, asked: Asked, deployed: Deployed) -> None:
-        work = partial(self._judge, tip, asked.recorded(tip.length), deployed)
+        work = partial(judging.judgement, tip, asked.recorded(tip.length), deployed, self._folder.bytes_max)
         lane.judged = (tip, asked, await self._aside.run(lane.stream.tenant, work))
-
-    def _at_once(
-        self, tip: Folded, events: tuple[Recorded, ...], deployed: Deployed
-    ) -> Folded | Violation | None:
-        """None: it takes too long to be judged where everything else waits."""
-        aggregate_type = events[0].stream.aggregate_type
-        if not rules.is_light(tip, events, Rules(deployed, aggregate_type)):
-            return None
-        if not is_light(tip, events, Handlers(deployed, aggregate_type)):
-            return None
-        try:
-            return self._judge(tip, events, deployed, AT_ONCE_LOOKS)
-        except TakesLong:
-            return None
-
-    def _judge(
-        self, tip: Folded, events: tuple[Recorded, ...], deployed: Deployed, at_once: int | None = None
-    ) -> Folded | Violation:
-        aggregate_type = events[0].stream.aggregate_type
-        rules_of, handler_of = Rules(deployed, aggregate_type), Handlers(deployed, aggregate_type)
-        events = handler_of.presented(events)
-        return judge(tip, events, rules_of, handler_of, self._folder.bytes_max, at_once)
 
     # -- from the log
 
@@ -434,25 +396,3 @@ class Ruled:
             while lane.waiting and lane.waiting[0].deadline <= now:
                 self._answer(lane, lane.waiting[0], _LATE)
             self._expire_later(lane)
-
-
-def _recorded(append: Append) -> tuple[Recorded, ...]:
-    return tuple([Recorded(append.stream, n, each) for n, each in enumerate(append.events, 1)])
-
-
-def _implies(append: Append, deployed: Deployed) -> bool:
-    """Whether it may write other events too."""
-    declared = deployed.spec.aggregate_types.get(append.stream.aggregate_type)
-    if declared is None or not declared.implies:
-        return False
-    for each in append.events:
-        found = declared.events.get(each.type)
-        if found is not None and found.implies:
-            return True
-    return False
-
-
-def _is_ruled(stream: Stream, deployed: Deployed) -> bool:
-    """Whether events of its type have rules."""
-    declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
-    return declared is not None and declared.ruled

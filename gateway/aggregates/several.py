@@ -8,16 +8,15 @@ judged again, until its deadline. A rule refuses only what nothing else refuses:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
-from uuid import UUID
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from gateway.aggregates.folder import Folder
 from gateway.aggregates.implied import Judged, Judging, RecordWanted
+from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import record_before
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed, tenant_of
@@ -35,7 +34,6 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.state import AT_ONCE_LOOKS, TakesLong
 from gateway.telemetry.metrics import Metrics
 
-DeployedOf = Callable[[UUID], Deployed | None]
 """The spec by which a tenant's requests are checked."""
 
 _AT_ONCE_BYTES: Final = 16 * 1024

@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
-from gateway.catalog.model import Deployed
+from gateway.aggregates.judging import DeployedOf
 from gateway.events import (
     Append,
     Appended,
@@ -60,7 +60,6 @@ _emission_of = msgspec.json.Decoder(Emission).decode
 _watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
 
 Submit = Callable[[Append], Awaitable[Outcome]]
-DeployedOf = Callable[[UUID], Deployed | None]
 Full = Callable[[], frozenset[bytes]]
 """Tenants that store all they may."""
 

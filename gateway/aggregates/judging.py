@@ -1,0 +1,90 @@
+"""Which appends have rules or implied events, and an append judged on a state.
+
+Must not know: what an append waits for, and what follows from its judgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from gateway.aggregates.folder import Handlers, Rules
+from gateway.catalog.model import Deployed, tenant_of
+from gateway.events import (
+    Append,
+    Recorded,
+    Stream,
+)
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
+from gateway.state.rules import Violation, judge
+
+DeployedOf = Callable[[UUID], Deployed | None]
+"""By the tenant's id."""
+
+
+def at_once(
+    tip: Folded, events: tuple[Recorded, ...], deployed: Deployed, bytes_max: int
+) -> Folded | Violation | None:
+    """None: it takes too long to be judged where everything else waits."""
+    aggregate_type = events[0].stream.aggregate_type
+    if not rules.is_light(tip, events, Rules(deployed, aggregate_type)):
+        return None
+    if not is_light(tip, events, Handlers(deployed, aggregate_type)):
+        return None
+    try:
+        return judgement(tip, events, deployed, bytes_max, AT_ONCE_LOOKS)
+    except TakesLong:
+        return None
+
+
+def judgement(
+    tip: Folded, events: tuple[Recorded, ...], deployed: Deployed, bytes_max: int, looks: int | None = None
+) -> Folded | Violation:
+    """The state after the events, or the first rule that does not hold. Raises TakesLong where that takes
+    more than so many looks."""
+    aggregate_type = events[0].stream.aggregate_type
+    rules_of, handler_of = Rules(deployed, aggregate_type), Handlers(deployed, aggregate_type)
+    events = handler_of.presented(events)
+    return judge(tip, events, rules_of, handler_of, bytes_max, looks)
+
+
+def _recorded(append: Append) -> tuple[Recorded, ...]:
+    return tuple([Recorded(append.stream, n, each) for n, each in enumerate(append.events, 1)])
+
+
+def is_first(append: Append, deployed: Deployed, bytes_max: int) -> bool:
+    """Whether its rules take it as the first of its aggregate, and it asks for that: no state has to be read,
+    and it conflicts where it is not."""
+    if append.expected != 0:
+        return False
+    return isinstance(at_once(EMPTY, _recorded(append), deployed, bytes_max), Folded)
+
+
+def spec_of_tenant(deployed_of: DeployedOf, tenant: bytes) -> Deployed | None:
+    """The tenant's spec, where any of its events has rules or implies others."""
+    deployed = deployed_of(tenant_of(tenant))
+    return deployed if deployed is not None and (deployed.spec.ruled or deployed.spec.implies) else None
+
+
+def implies(append: Append, deployed: Deployed) -> bool:
+    """Whether it may write other events too."""
+    declared = deployed.spec.aggregate_types.get(append.stream.aggregate_type)
+    if declared is None or not declared.implies:
+        return False
+    for each in append.events:
+        found = declared.events.get(each.type)
+        if found is not None and found.implies:
+            return True
+    return False
+
+
+def spec_of_stream(deployed_of: DeployedOf, stream: Stream) -> Deployed | None:
+    """The spec of the stream's tenant where its type has events with rules."""
+    deployed = spec_of_tenant(deployed_of, stream.tenant)
+    return deployed if deployed is not None and is_ruled(stream, deployed) else None
+
+
+def is_ruled(stream: Stream, deployed: Deployed) -> bool:
+    """Whether events of its type have rules."""
+    declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
+    return declared is not None and declared.ruled
