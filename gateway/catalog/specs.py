@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -41,6 +41,10 @@ CONFLICT = "The spec would refuse or reinterpret what is already stored."
 HIDDEN = f'{MASK}"'.encode()
 
 ANY_REVISION = -1
+
+IN_USE_S: Final = 30.0
+"""Where an event type has no events, that is found by a look at all of its aggregate type: a second for two
+million. An index for that would cost each append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +335,7 @@ async def _in_use(conn: Any, tenant_id: UUID, removed: Sequence[Removal]) -> tup
         kinds,
         [name for (name,) in first],
         [(*name, None)[0] for name in second],
+        timeout=IN_USE_S,
     )
     return tuple(_conflict(removed[row["n"] - 1], row["given"]) for row in rows)
 

@@ -10,6 +10,8 @@ import pytest
 from gateway.catalog import specs, tenants
 from gateway.catalog.model import Tenant
 from gateway.catalog.specs import Accepted, Conflict, Conflicts, RevisionMismatch
+from gateway.log.postgres import open_pool
+from spec.changes import Removal
 from spec.errors import Faults
 from spec.parse import parse
 from tests.catalog.documents import ORDERS, accepted, document, store
@@ -148,6 +150,25 @@ async def test_a_deployed_document_that_can_not_be_read_here_needs_force(
     assert isinstance(outcome, Conflicts)
     assert "Revision 1, which is deployed, can't be read here" in outcome.conflicts[0].error
     assert await accepted(conn, tenant.id, document({}), force=True) == 2
+
+
+async def test_a_removal_looks_through_many_events_for_longer_than_a_read_may_take(
+    pool: asyncpg.Pool, postgres_url: str, tenant: Tenant
+) -> None:
+    hasty = await open_pool(postgres_url, 1, 0.2)
+    removed = [Removal("event_type", "/aggregate_types/order", ("order", "was_shipped"))]
+    waits = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+               AND wait_event_type = 'Lock' AND now() - query_start > '0.5 s'"""
+    try:
+        async with asyncio.timeout(40), pool.acquire() as conn:
+            async with conn.transaction():
+                await conn.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+                looking = asyncio.create_task(specs._in_use(hasty, tenant.id, removed))
+                while not looking.done() and not await pool.fetchval(waits):
+                    await asyncio.sleep(0)
+            assert await looking == ()
+    finally:
+        await hasty.close()
 
 
 async def test_a_failed_removal_leaves_nothing_closed_and_the_lock_free(
