@@ -22,7 +22,11 @@ IMPORTED = [
     "gateway.serve",
     "gateway.cli.servers",
     "gateway.operations.audit",
+    "gateway.cli.signing",
+    "gateway.inbound.signing",
     "rich.table",
+    "typer.rich_utils",
+    "typer._adapters",  # pydantic, which Typer imports once a command runs
     "httpx",
 ]
 _forking = multiprocessing.get_context("forkserver")
