@@ -281,3 +281,25 @@ async def test_no_form_waits_for_more_than_a_statement_of_the_other(log: Log) ->
     await asyncio.gather(*told)
     whole = f"streams of {cold._AT_A_TIME}"
     assert sent == ["streams_narrow of 1", whole, "streams_narrow of 1", whole]
+
+
+async def test_a_read_that_waits_to_be_settled_holds_up_no_other(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 2))
+    await pass_by(log, stream)
+    lane(log, stream).reader.cold._passed = 0
+    settled, waiting = asyncio.Event(), asyncio.Event()
+
+    async def first_waits(proceed: Proceed, *args: Any) -> Any:
+        if not waiting.is_set():
+            waiting.set()
+            await settled.wait()
+        return await proceed()
+
+    interpose(log._settling, "found", first_waits)
+    first = asyncio.ensure_future(looked(log, stream, narrow=NONE))
+    await waiting.wait()
+    other = await looked(log, stream, narrow=NONE)
+    assert other is not None and not first.done()
+    settled.set()
+    assert await first == other

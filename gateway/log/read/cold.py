@@ -121,13 +121,7 @@ class ColdReads:
             if turn is self._turns[0]:  # neither form waits for more than a statement of the other
                 self._turns.reverse()
             asked = [queue.popleft() for _ in range(min(len(queue), _AT_A_TIME))]
-            self._under_way += 1
-            self._wake()
-            try:
-                pages = await self._read(asked, pages_of)
-            finally:
-                self._under_way -= 1
-                self._wake()
+            pages = await self._read(asked, pages_of)
             # The other loop sends its statement first: Postgres runs it while these answers are made.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -144,6 +138,16 @@ class ColdReads:
         self._metrics.reads_postgres.inc(len(pages) - pages.count(None) - pages.count(_AGAIN))
         return pages
 
+    async def _fetch(self, name: str, *args: object) -> list[Any]:
+        """One statement, which is under way meanwhile."""
+        self._under_way += 1
+        self._wake()
+        try:
+            return await self._postgres.fetch(name, *args)
+        finally:
+            self._under_way -= 1
+            self._wake()
+
     def _tell(self, asked: Sequence[_Asked], pages: Sequence[Page | None]) -> None:
         for each, page in zip(asked, pages, strict=True):
             if page is _AGAIN:
@@ -156,7 +160,7 @@ class ColdReads:
 
     async def _pages(self, asked: Sequence[_Asked]) -> list[Page | None]:
         streams = [each.wanted.stream for each in asked]
-        rows = await self._postgres.fetch("streams", *_columns(streams), _EVENTS_MAX, _BYTES_MAX)
+        rows = await self._fetch("streams", *_columns(streams), _EVENTS_MAX, _BYTES_MAX)
         found: list[list[Any]] = [[] for _ in asked]
         for row in rows:
             found[row["n"] - 1].append(row)
@@ -176,7 +180,7 @@ class ColdReads:
     async def _narrow_pages(self, asked: Sequence[_Asked]) -> list[Page | None]:
         streams = [each.wanted.stream for each in asked]
         whole = frozenset[str]().union(*[each.wanted.narrow or () for each in asked])
-        rows = await self._postgres.fetch(
+        rows = await self._fetch(
             "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX, list(whole)
         )
         heads = [(row["seq"], row["id"].bytes) for row in rows if row["seq"] is not None]
