@@ -123,7 +123,8 @@ def instant(found: Mapping[str, str], name: str) -> int | Refusal | None:
         return None
     milliseconds = _unix(text)
     if milliseconds is None:
-        milliseconds = _rfc_3339(text)
+        microseconds = rfc_3339(text)
+        milliseconds = None if microseconds is None else microseconds // 1000
     if milliseconds is None:
         return _refusal(
             name, "must be Unix seconds, or a time of RFC 3339 with an offset, like 2024-01-15T10:01:40Z"
@@ -142,7 +143,8 @@ def _unix(text: str) -> int | None:
     return -milliseconds if sign else milliseconds
 
 
-def _rfc_3339(text: str) -> int | None:
+def rfc_3339(text: str) -> int | None:
+    """Microseconds since 1970 of a time with an offset, finer digits cut off; None for what is none."""
     match = _RFC_3339.fullmatch(text)
     if match is None:
         return None
@@ -158,7 +160,7 @@ def _rfc_3339(text: str) -> int | None:
         seconds -= offset_s if sign == "+" else -offset_s
     if leap and seconds % _DAY_S:  # they come at midnight UTC only
         return None
-    return seconds * 1000 + _milliseconds(fraction)
+    return seconds * 1_000_000 + int((fraction or "").ljust(6, "0")[:6])
 
 
 def _milliseconds(fraction: str | None) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 import msgspec
 
+from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN, rfc_3339
 from gateway.events import Recorded, id_of
 from gateway.follow.model import Event
 from gateway.state.budget import Misfit
@@ -119,16 +120,14 @@ def _timer(
 
 
 def time_of(value: object) -> float | None:
-    """Unix seconds of a time in RFC 3339, or of a number of them; None for what is neither."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float) or type(value).__name__ == "Decimal":
-        seconds = float(value)  # type: ignore[arg-type]
-        return seconds if 0 <= seconds < 253_402_300_800 else None
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return None if found.tzinfo is None else found.timestamp()
+    """Unix seconds of a time in RFC 3339, or of a number of them; None for what is neither, and for a time
+    that has no year of four digits in UTC."""
+    if isinstance(value, str):
+        found = rfc_3339(value)
+        seconds = None if found is None else found / 1_000_000
+    elif isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        seconds = float(value) if 0 <= value <= UNIX_SECONDS_MAX + 1 else None
+    else:
+        seconds = None
+    # A float of the year 9999 rounds its last microseconds up.
+    return seconds if seconds is not None and UNIX_SECONDS_MIN <= seconds < UNIX_SECONDS_MAX + 1 else None

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from base64 import urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.http.api.schedules import cursor_of, cursor_text
 from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, envelope, new_client, new_id, refused
 from tests.support.serving import Served
@@ -19,11 +26,16 @@ EXPIRY: dict[str, Any] = {
     "emit": {"aggregate_type": "order", "id": "$.key", "event_type": "had_expired", "data": {"n": "@.n"}},
     "cancel_on": [{"aggregate_type": "order", "id": "$.key", "event_type": "was_paid"}],
 }
+PROMISE: dict[str, Any] = {
+    "at": "$.data.due_at",
+    "emit": {"aggregate_type": "order", "id": "$.key", "event_type": "was_paid"},
+}
 SHOP: dict[str, Any] = {
     "aggregate_types": {
         "order": {
             "events": {
                 "was_placed": {"schema": {}, "implications": [{"schedule": EXPIRY}]},
+                "was_promised": {"schema": {}, "implications": [{"schedule": PROMISE}]},
                 "was_paid": {"schema": {}},
                 "had_expired": {
                     "schema": {},
@@ -130,6 +142,14 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     assert cancelled.json()["schedule"]["state"] == "cancelled"
 
 
+PAID = {"aggregate_type": "order", "id": "global", "event_type": "was_paid"}
+
+
+def setting(**more: Any) -> dict[str, Any]:
+    due = {} if "due_at" in more else {"delay": "5m"}
+    return {**due, "emit": PAID, **more}
+
+
 def emitting(**more: str) -> dict[str, Any]:
     return {"delay": "5m", "emit": {"aggregate_type": "order", "event_type": "was_paid", "id": "a b", **more}}
 
@@ -145,6 +165,19 @@ def emitting(**more: str) -> dict[str, Any]:
         (emitting(aggregate_type="ordr"), "unknown_aggregate_type", "emit.aggregate_type"),
         (emitting(event_type="x"), "unknown_event_type", "emit.event_type"),
         (emitting(), "invalid_identifier", "emit.id"),
+        (setting(due_at="9999-12-31T23:59:59-12:00"), "invalid_field", "due_at"),
+        (setting(due_at="0001-01-01T00:00:00+12:00"), "invalid_field", "due_at"),
+        (setting(due_at="20300101T000000Z"), "invalid_field", "due_at"),
+        (setting(due_at="2030-01-01T00:00:00"), "invalid_field", "due_at"),
+        (setting(due_at=10**400), "invalid_field", "due_at"),
+        (setting(due_at=True), "invalid_field", "due_at"),
+        (setting(cancel_on=[{**PAID, "event_type": []}]), "invalid_field", "cancel_on[0]"),
+        (setting(cancel_on=[{**PAID, "id": 123456789}]), "invalid_field", "cancel_on[0]"),
+        (
+            setting(cancel_on=[PAID, {**PAID, "event_type": "x"}]),
+            "unknown_event_type",
+            "cancel_on[1].event_type",
+        ),
     ],
 )
 async def test_what_can_t_be_set_is_refused_with_its_place(
@@ -152,6 +185,70 @@ async def test_what_can_t_be_set_is_refused_with_its_place(
 ) -> None:
     answer = await client.post("/_/schedules", json=body, headers={"idempotency-key": new_id()})
     refused(answer, 422, code, path)
+
+
+async def test_a_key_that_is_none_is_refused_as_elsewhere(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/_/schedules", json=setting(), headers={"idempotency-key": "a" * 256})
+    refused(answer, 422, "invalid_field", "Idempotency-Key")
+
+
+@pytest.mark.parametrize(
+    ("due_at", "shown"),
+    [
+        ("2099-01-01t00:00:00z", "2099-01-01T00:00:00.000Z"),
+        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00.000Z"),
+        ("9999-12-31T23:59:59.5Z", "9999-12-31T23:59:59.500Z"),
+        ("1969-12-31T23:59:59Z", "1969-12-31T23:59:59.000Z"),
+    ],
+)
+async def test_every_time_of_rfc_3339_is_one_and_its_timer_is_listed(
+    client: httpx.AsyncClient, due_at: str, shown: str
+) -> None:
+    body = setting(due_at=due_at)
+    answer = await client.post("/_/schedules", json=body, headers={"idempotency-key": new_id()})
+    assert answer.json()["schedule"]["due_at"] == shown
+    page = (await client.get("/_/schedules", params={"limit": 1})).json()
+    assert [each["due_at"] for each in page["items"]] == [shown]
+    following = await client.get("/_/schedules", params={"limit": 1, "cursor": page["next"]})
+    assert following.json()["items"] == []
+
+
+@pytest.mark.parametrize("path", ["/_/schedules", "/_/sagas"])
+@pytest.mark.parametrize("first", ["7f", "80", "ff"])
+async def test_a_cursor_of_no_time_is_refused(client: httpx.AsyncClient, path: str, first: str) -> None:
+    made = urlsafe_b64encode(bytes.fromhex(first) + bytes(23)).decode()
+    if first != "ff":
+        refused(await client.get(path, params={"cursor": made}), 422, "invalid_field", "cursor")
+    made = urlsafe_b64encode(bytes.fromhex(first) + b"\xff" * 23).decode()
+    expected = 200 if first == "ff" else 422  # a microsecond before 1970
+    assert (await client.get(path, params={"cursor": made})).status_code == expected
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_cursor_has_the_microsecond_of_its_time(time: datetime) -> None:
+    found = cursor_of(cursor_text(time, UUID(int=7)))
+    assert found is not None
+    assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found[0]) == time
+    assert found[1] == UUID(int=7)
+
+
+async def test_an_event_whose_time_is_none_sets_no_timer_and_holds_up_no_other(
+    client: httpx.AsyncClient,
+) -> None:
+    key = new_id()
+    times = (
+        "1" + "0" * 400,
+        '"9999-12-31T23:59:59-12:00"',
+        '"0001-01-01T00:00:00+12:00"',
+        '"2099-01-01T00:00:00Z"',
+    )
+    for due_at in times:
+        text = json.dumps(envelope()).replace('"data": {}', f'"data": {{"due_at": {due_at}}}')
+        headers = {"content-type": "application/json"}
+        answer = await client.post(f"/order/{key}/was_promised", content=text, headers=headers)
+        assert answer.status_code == 201, answer.text
+    assert (await ended(client, key, None))["due_at"] == "2099-01-01T00:00:00.000Z"
+    assert len((await client.get("/_/schedules", params={"key": key})).json()["items"]) == 1
 
 
 async def test_pages_of_timers_are_in_the_order_of_their_times(client: httpx.AsyncClient) -> None:

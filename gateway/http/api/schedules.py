@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.admit.append import undeclared_event, undeclared_type
+from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
 from gateway.aggregates.implied import NotAdmitted, admitted
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
@@ -43,6 +44,9 @@ _KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
 _SAME_S: Final = 0.001
 """A float of seconds has microseconds, as Postgres has; and rounds."""
 _NOTHING: Final = UUID(int=0)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_BEFORE_ALL: Final = UNIX_SECONDS_MIN * 1_000_000, _NOTHING
 
 PositionOf = Callable[[bytes], Any]
 
@@ -65,7 +69,7 @@ class Schedules:
         query = Parameters(request.scope["query_string"])
         state = query.choice("state", STATES, "") or None
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
-        after_us, after_id = cursor_of(query.text("cursor")) or (0, _NOTHING)
+        after_us, after_id = cursor_of(query.text("cursor")) or _BEFORE_ALL
         tenant = _tenant(request)
         rows = await self._fetched(
             "list_schedules", tenant, state, query.text("type"), query.text("key"), after_us, after_id, limit
@@ -82,9 +86,12 @@ class Schedules:
     async def create(self, request: Request) -> Response:
         """Sets a timer of the client's own. Its Idempotency-Key makes it one."""
         key = Head(request.scope).get(b"idempotency-key")
-        if key is None or not _KEY.fullmatch(key):
+        if key is None:
             why = "Send an `Idempotency-Key`, so that a repeated request does not set a second timer."
             raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
+        if not _KEY.fullmatch(key):
+            why = "`Idempotency-Key` must be one key of 1 to 255 visible ASCII characters, without blanks."
+            raise Refused(Refusal("invalid_field", why, "Idempotency-Key"))
         known = ("due_at", "delay", "emit", "cancel_on")
         body = await read_object(request, self._aside, self._config, known)
         principal: Principal = request.scope["sluice.principal"]
@@ -236,16 +243,19 @@ def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:
     found = []
     for n, each in enumerate(value):
         path = f"cancel_on[{n}]"
-        if not isinstance(each, dict) or each.keys() != {"aggregate_type", "id", "event_type"}:
-            raise Refused(Refusal("invalid_field", "This is {aggregate_type, id, event_type}.", path))
-        declared = deployed.spec.aggregate_types.get(str(each["aggregate_type"]))
+        names = {"aggregate_type", "id", "event_type"}
+        if not isinstance(each, dict) or each.keys() != names or not all(map(_is_text, each.values())):
+            raise Refused(
+                Refusal("invalid_field", "This is three strings: aggregate_type, id, event_type.", path)
+            )
+        declared = deployed.spec.aggregate_types.get(each["aggregate_type"])
         if declared is None:
-            refusal = undeclared_type(deployed.spec, str(each["aggregate_type"]))
+            refusal = undeclared_type(deployed.spec, each["aggregate_type"])
             raise Refused(_undeclared(refusal, f"{path}.aggregate_type"))
         if each["event_type"] not in declared.events:
-            name = str(each["event_type"])
+            name = each["event_type"]
             raise Refused(undeclared_event(name, declared, f"{path}.event_type", status=422))
-        key = canonicalize(str(each["id"]), deployed.spec.singletons)
+        key = canonicalize(each["id"], deployed.spec.singletons)
         if key is None:
             raise Refused(Refusal("invalid_identifier", "This is not an identifier.", f"{path}.id"))
         found.append(Watched(declared.name, key, each["event_type"]))
@@ -281,8 +291,9 @@ def time_text(value: datetime) -> str:
 
 def cursor_text(time: datetime, identifier: Any) -> str:
     """Of what is listed by a time and an id: behind this one."""
-    micros = int(time.timestamp() * 1_000_000)
-    return base64.urlsafe_b64encode(micros.to_bytes(8, "big") + identifier.bytes).decode().rstrip("=")
+    micros = (time - _EPOCH) // _MICROSECOND  # not of a float, which rounds
+    made = micros.to_bytes(8, "big", signed=True) + identifier.bytes
+    return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
 
 def cursor_of(text: str | None) -> tuple[int, UUID] | None:
@@ -293,9 +304,14 @@ def cursor_of(text: str | None) -> tuple[int, UUID] | None:
         made = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
         made = b""
-    if len(made) != 24:
+    micros = int.from_bytes(made[:8], "big", signed=True)
+    if len(made) != 24 or not UNIX_SECONDS_MIN <= micros // 1_000_000 <= UNIX_SECONDS_MAX:
         raise Refused(Refusal("invalid_field", "`cursor` is the `next` of another page.", "cursor"))
-    return int.from_bytes(made[:8], "big"), UUID(bytes=made[8:])
+    return micros, UUID(bytes=made[8:])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _uuid(text: str | None) -> UUID | None:
