@@ -41,7 +41,7 @@ def test_a_key_of_scope_operator_needs_no_tenant(sluice: Sluice) -> None:
 def test_the_help_says_what_a_tenant_may_be_called(sluice: Sluice) -> None:
     told = sluice("tenants", "create", "--help").out
     assert "NAME" in told
-    assert "a-z, then up to 62 of a-z, 0-9, _ and -; it never changes." in told
+    assert "a-z, then up to 62 of a-z, 0-9, _ and -. It never changes." in told
 
 
 def test_a_tenant_that_can_not_be_is_refused_with_1(sluice: Sluice) -> None:
