@@ -7,7 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import pytest
 
+from gateway.follow import put
 from gateway.follow.declarations import Declarations
 from gateway.log.postgres import Postgres
 from gateway.relay.outbox import Outbox
@@ -204,3 +206,18 @@ async def test_one_that_is_paused_serves_what_it_has(shop: Shop, pool: asyncpg.P
 
 async def settled(_p: int, _epoch: int, _seq: int, _event_id: bytes) -> None:
     """At once: there is no standby."""
+
+
+async def test_a_batch_of_more_rows_than_a_statement_writes_is_written_whole(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put, "ROWS_A_STATEMENT", 2)
+    events = [
+        {"aggregate_type": "order", "type": "was_placed", "key": new_id(), "data": {"total": total}}
+        for total in range(5)
+    ]
+    body = {"events": events, "metadata": {"actor": {"type": "user", "id": "global"}}}
+    appended = await shop.client.post("/_/append", json=body)
+    assert appended.status_code == 201, appended.text
+    listed = await shop.get("/order", after=appended.json()["position"])
+    assert sorted(each["data"]["total"] for each in listed["items"]) == [0, 1, 2, 3, 4]
