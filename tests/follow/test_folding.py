@@ -19,7 +19,7 @@ from gateway.state import Budget
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
-from tests.http.lag import holds_nobody_up
+from tests.http.lag import holds_up_no_other
 from tests.support.drive import event, new_tenant
 
 COUNTED = {"increment": {"target": "n"}}
@@ -83,7 +83,7 @@ async def test_few_events_that_are_much_work(followed: list[Event], projected: b
         changes = await output.fold(followed, followed[-1].place, rows)
         assert changes.puts
 
-    await holds_nobody_up(fold)
+    await holds_up_no_other(fold)
 
 
 @pytest.mark.parametrize(

@@ -172,13 +172,14 @@ class Campaign:
     # ---- faults ----
 
     async def _break(self, seconds: float) -> None:
-        """Each kind of fault once at a time. Returns when that time is over and all are back."""
+        """Each kind of fault once at a time, the first kind first. Returns when that time is over and all are
+        back."""
         ends = time.monotonic() + seconds
         async with asyncio.TaskGroup() as under_way:
             while time.monotonic() < ends:
                 await asyncio.sleep(self._chance.uniform(0.3, 1.5))
                 self._step_clocks()
-                fault = self._chance.choice(self._faults)
+                fault = self._chance.choice(self._faults) if self.result.faults else self._faults[0]
                 if fault not in self._under_way:
                     self._under_way.add(fault)
                     self.result.faults[fault] += 1

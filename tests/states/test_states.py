@@ -87,6 +87,6 @@ def test_what_a_bad_build_takes_out_is_there(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(kept, "_NOT_OF_A_FOLD", kept._NOT_OF_A_FOLD)
     monkeypatch.setattr(folder.Folder, "place", folder.Folder.place)
     monkeypatch.setattr(recent.RecentEvents, "add", recent.RecentEvents.add)
-    monkeypatch.setattr(states, "_place", states._place)
+    monkeypatch.setattr(states, "place_of", states.place_of)
     monkeypatch.setitem(postgres.SQL, "kept_nearest", postgres.SQL["kept_nearest"])
     BUILDS[name].spoil()
