@@ -88,6 +88,10 @@ class Store(Protocol):
     def step(self) -> int:
         """Events between two states that are kept."""
 
+    @property
+    def fold_step(self) -> int:
+        """Events between two that are folded; a part of `step`."""
+
     def worth(self, folded: Folded, last: int) -> bool:
         """Whether it is kept on the way to version `last`, or there."""
 
@@ -170,20 +174,28 @@ class Folder:
         return found
 
     async def keep_up(self, stream: Stream, deployed: Deployed) -> None:
-        """Keeps the newest state at a multiple of the store's step, and on a long way to it others: folded
-        from what this gateway committed, where that is here, else from what it reads. Raises PostgresTrouble
-        and Busy."""
+        """Keeps the newest state at a multiple of the store's step, and on a long way to it others, and folds
+        on to the newest at a multiple of its `fold_step`: from what this gateway committed, where that is
+        here, else from what it reads. Raises PostgresTrouble and Busy."""
         store = self._store
         assert store is not None
         rewound, place = self._log.rewound(stream.tenant), self.place(stream, deployed)
         history = place[2], rewound
-        target = await self._log.length(stream) // store.step * store.step
+        target = await self._log.length(stream) // store.fold_step * store.fold_step
+        last = target // store.step * store.step  # to be kept
         folded, handlers = self.kept.get(place), Handlers(deployed, stream.aggregate_type)
-        if not 0 < folded.length <= target:
-            folded = await store.nearest(place, deployed, target)
+        if folded.length > target and not last:
+            return
+        known = 0 < folded.length <= target
+        ahead = folded.length > last and folded.length % store.fold_step  # a reader's, who kept none
+        if last and (ahead or not known):
+            stored = await store.nearest(place, deployed, target)
+            if stored.length < last or not known:
+                folded = stored
         while folded.length < target:
             begun = time.monotonic()
-            first, most = folded.length, store.step - folded.length % store.step
+            first = folded.length
+            most = min(store.step - first % store.step, target - first)
             events = self.recent.take(stream, first + 1, most, history)
             if not events:
                 page = await self._log.page(Range(stream, first + 1, limit=most, known=first))
@@ -192,7 +204,7 @@ class Folder:
                 folded = await self.piece(place, folded, events[folded.length - first :], handlers)
             if self.place(stream, deployed) != place or not events:
                 return  # its history was cut off meanwhile
-            if store.worth(folded, target):
+            if folded.length % store.step == 0 and store.worth(folded, last):
                 await store.keep(stream, deployed, folded, rewound)
             if folded.length < target:  # others have at least half of the time
                 await asyncio.sleep(time.monotonic() - begun)

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.kept import KEEP_EVERY, KeptStates
+from gateway.aggregates.kept import FOLD_EVERY, KeptStates
 from gateway.aside import Busy
 from gateway.catalog.model import Deployed
 from gateway.events import Event, Stream
@@ -75,17 +75,17 @@ class Keeper:
             if each.spread is None:
                 stream, first, events = each.stream, each.first_version, each.events
                 self._recent.add(stream, first, events)
-                last = (first + len(events) - 1) // KEEP_EVERY * KEEP_EVERY
+                last = (first + len(events) - 1) // FOLD_EVERY * FOLD_EVERY
                 if last >= first:
                     self._due_at(stream, last, events[last - first + 1 :])
             else:
                 for (stream, version), event in zip(each.places(), each.events, strict=True):
                     self._recent.add(stream, version, (event,))
-                    if version % KEEP_EVERY == 0:
+                    if version % FOLD_EVERY == 0:
                         self._due_at(stream, version, ())
 
     def _due_at(self, stream: Stream, version: int, after: Sequence[Event]) -> None:
-        """Its state at the version is kept soon, and the next one from what is committed meanwhile: from
+        """Its state at the version is folded soon, and the next one from what is committed meanwhile: from
         `after` on, which follow the version."""
         if self._recent.begin(stream, version + 1):
             self._recent.add(stream, version + 1, after)

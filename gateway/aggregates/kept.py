@@ -27,6 +27,9 @@ from spec.model import AggregateType
 KEEP_EVERY: Final = 500
 """Events of a stream between two kept states: where the last one is missing, a read still folds at most twice
 as many."""
+FOLD_EVERY: Final = KEEP_EVERY // 2
+"""Events after which the next state to be kept is folded so far: Redis holds more of a stream by default, so
+they are not read from Postgres. A state between two kept ones is only in memory."""
 STATES_MAX: Final = 64
 """Of one stream, spread evenly over its history: `at_length` begins at one of them."""
 STREAM_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -95,6 +98,10 @@ class KeptStates:
     @property
     def step(self) -> int:
         return KEEP_EVERY
+
+    @property
+    def fold_step(self) -> int:
+        return FOLD_EVERY
 
     def worth(self, folded: Folded, last: int) -> bool:
         """Every one that lasts, and the newest."""

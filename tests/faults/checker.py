@@ -378,10 +378,14 @@ def _folded(seen: Observation, length: int, rows: Mapping[int, Row]) -> Told:
 
 
 def _samples(found: _Found) -> Told:
-    """Partitions only go forward."""
+    """Partitions only go forward. A sample shows all that its server has: of commits that became visible and
+    that no standby has, none is there once one takes over. One of these that was acknowledged is lost."""
     last: dict[int, tuple[int, int]] = {}
     backs = found.history.set_backs
+    unsettled = [fault for fault in found.history.faults if fault.name == "crash-in-wait"]
     for sample in found.history.samples:
+        if any(each.begun <= sample.at <= each.ended for each in unsettled):
+            continue
         if any(each.begun - 1 <= sample.at <= each.ended for each in backs):
             last.clear()
             continue

@@ -7,7 +7,18 @@ import pytest
 from gateway.events import Stream
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence, Row, Standing
-from tests.faults.history import History, Observation, Operation, Receipt, Recovery, StreamName, Try, now
+from tests.faults.history import (
+    Fault,
+    History,
+    Observation,
+    Operation,
+    Receipt,
+    Recovery,
+    Sample,
+    StreamName,
+    Try,
+    now,
+)
 
 STREAM = StreamName(0, "order", "a")
 
@@ -54,3 +65,16 @@ def test_what_a_stopped_gateway_appends_by_a_key_that_had_ended_is_outdated() ->
     row = Row(0, 1, 1, STREAM, "1", b"", b"", payload, Stream(b"", "order", "a"), b"")
     found = check(History([one]), Evidence([row], {0: Standing(1, 1, "")}), digests=False)
     assert "outdated" in {kind for kind, _ in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "back"),
+    [("crash-in-wait", 2.0, False), ("crash-in-wait", 4.0, True), ("redis-kill", 2.0, True)],
+)
+def test_a_partition_goes_back_only_from_what_became_visible_without_its_standby(
+    name: str, at: float, back: bool
+) -> None:
+    samples = [Sample(0.5, 0, 2, 1, "a"), Sample(at, 0, 2, 2, "b"), Sample(5.0, 0, 2, 1, "a")]
+    history = History(samples=samples, faults=[Fault(name, 1.0, 3.0)])
+    found = check(history, Evidence([], {}), digests=False)
+    assert ("epoch" in {kind for kind, _ in found}) == back

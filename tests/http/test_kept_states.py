@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.aggregates.kept import KEEP_EVERY, STATES_MAX, STREAM_BYTES_MAX, handlers_digest, stride_of
+from gateway.aggregates.folder import Folder
+from gateway.aggregates.keeper import Keeper
+from gateway.aggregates.kept import (
+    FOLD_EVERY,
+    KEEP_EVERY,
+    STATES_MAX,
+    STREAM_BYTES_MAX,
+    handlers_digest,
+    stride_of,
+)
 from gateway.aggregates.recent import AGE_S, RecentEvents
 from gateway.cli.spec_status import _status
 from gateway.config import Config
@@ -24,6 +34,7 @@ from gateway.log.read.ranges import Range
 from gateway.operations.kept_states import check_kept_states
 from gateway.operations.place import open_place
 from gateway.operations.report import Report
+from gateway.state import Folded
 from spec.model import Spec
 from spec.parse import parse
 from tests.support.accounts import SPEC, Account, open_account
@@ -129,6 +140,51 @@ async def test_the_next_state_is_kept_of_what_was_committed_and_nothing_is_read_
         await kept(versions, 2 * KEEP_EVERY)
         assert read == [1]
         assert await state(client, key, f"?at_length={2 * KEEP_EVERY}") == (2 * KEEP_EVERY, 2 * KEEP_EVERY)
+
+
+async def test_a_new_stream_is_folded_before_redis_has_too_few_of_its_events(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, folded = new_id(), asyncio.Event()
+    read: list[tuple[int, int]] = []
+    page, piece = Log.page, Folder.piece
+
+    async def noted(log: Log, wanted: Range, **more: Any) -> Page:
+        if wanted.stream.key == key and wanted.limit:
+            read.append((wanted.first, wanted.limit))
+        return await page(log, wanted, **more)
+
+    async def done(folder: Folder, *args: Any) -> Folded:
+        try:
+            return await piece(folder, *args)
+        finally:
+            folded.set()
+
+    monkeypatch.setattr(Log, "page", noted)
+    monkeypatch.setattr(Folder, "piece", done)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, FOLD_EVERY + 7)
+        async with asyncio.timeout(30):
+            await folded.wait()
+        assert read == [(1, FOLD_EVERY)]
+        await count(client, key, FOLD_EVERY)
+        await kept(kept_of(own_outbox, account, key), KEEP_EVERY)
+    assert read == [(1, FOLD_EVERY)]
+
+
+async def test_a_state_is_kept_although_a_reader_has_folded_beyond_it(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key, length = new_id(), KEEP_EVERY + 120
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Keeper, "due", lambda *_: None)
+            await count(client, key, length)
+            assert await state(client, key) == (length, length)
+        assert await versions() == []
+        await count(client, key, FOLD_EVERY)
+        await kept(versions, KEEP_EVERY)
 
 
 async def test_what_another_gateway_commits_between_is_in_the_state_that_is_kept(
