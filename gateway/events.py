@@ -489,7 +489,7 @@ def with_implied(
     append_id, digest = own[0].id, retry.request_digest
     packed, digests, size = [*append.packed], append.digests, append.size_bytes
     for n, event in enumerate(implied, len(own)):
-        stream = append.stream if spread is None else spread.streams[spread.order[n]]
+        stream = append.stream if spread is None else spread.stream_of(n)
         each = salted(_encode(event), _fresh_salt())
         packed.append(each)
         digests += row_digest(stream, append_id, each)

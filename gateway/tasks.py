@@ -1,4 +1,4 @@
-"""The end of tasks."""
+"""The end of tasks, and a wait that has one."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in running:
             task.cancel()
         _, running = await asyncio.wait(running, timeout=_AGAIN_S)
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether the event is set by then; returns as soon as it is."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

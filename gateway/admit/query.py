@@ -139,7 +139,7 @@ def _unix(text: str) -> int | None:
     sign, seconds, fraction = match.groups()
     if not UNIX_SECONDS_MIN <= int(sign + seconds) <= UNIX_SECONDS_MAX:
         return None
-    milliseconds = int(seconds) * 1000 + _milliseconds(fraction)
+    milliseconds = int(seconds) * 1000 + _behind_the_point(fraction, 3)
     return -milliseconds if sign else milliseconds
 
 
@@ -160,11 +160,11 @@ def rfc_3339(text: str) -> int | None:
         seconds -= offset_s if sign == "+" else -offset_s
     if leap and seconds % _DAY_S:  # they come at midnight UTC only
         return None
-    return seconds * 1_000_000 + int((fraction or "").ljust(6, "0")[:6])
+    return seconds * 1_000_000 + _behind_the_point(fraction, 6)
 
 
-def _milliseconds(fraction: str | None) -> int:
-    return int((fraction or "").ljust(3, "0")[:3])
+def _behind_the_point(fraction: str | None, digits: int) -> int:
+    return int((fraction or "").ljust(digits, "0")[:digits])
 
 
 def _refusal(name: str, fault: str) -> Refusal:

@@ -10,16 +10,12 @@ from uuid import UUID
 
 from gateway.aggregates.folder import Handlers, Rules
 from gateway.catalog.model import Deployed, tenant_of
-from gateway.events import (
-    Append,
-    Recorded,
-    Stream,
-)
+from gateway.events import Append, Recorded, Stream
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
 from gateway.state.rules import Violation, judge
 
 DeployedOf = Callable[[UUID], Deployed | None]
-"""By the tenant's id."""
+"""The spec by which a tenant's requests are checked, by the tenant's id."""
 
 
 def at_once(

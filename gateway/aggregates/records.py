@@ -21,7 +21,7 @@ from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import LastRecord, MappedTo, record_before
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import tenant_of
+from gateway.catalog.model import Deployed, tenant_of
 from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -84,29 +84,32 @@ class Records:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        work = self._work(append)
+        deployed = self._recorded(append.stream.tenant)
+        work = None if deployed is None else self._work(append, deployed)
         return self._ruled.append(append) if work is None else self._begun(work)
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """As the log's."""
-        deployed = self._deployed_of(tenant_of(tenant))
-        if deployed is None or not deployed.spec.recorded:
+        deployed = self._recorded(tenant)
+        if deployed is None:
             self._ruled.append_each(tenant, asked)
             return
         others: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            work = self._work(append)
+            work = self._work(append, deployed)
             if work is None:
                 others.append((append, waiter))
             else:
                 self._begun(work).add_done_callback(partial(_tell, append, waiter))
         self._ruled.append_each(tenant, others)
 
-    def _work(self, append: Append) -> Coroutine[None, None, Outcome] | None:
+    def _recorded(self, tenant: bytes) -> Deployed | None:
+        """The tenant's spec, where appends may be of records, or make a project."""
+        deployed = self._deployed_of(tenant_of(tenant))
+        return deployed if deployed is not None and deployed.spec.recorded else None
+
+    def _work(self, append: Append, deployed: Deployed) -> Coroutine[None, None, Outcome] | None:
         """What appends it where events of it are records, or make a project."""
-        deployed = self._deployed_of(tenant_of(append.stream.tenant))
-        if deployed is None or not deployed.spec.recorded:
-            return None
         types = deployed.spec.aggregate_types
         if append.spread is not None or append.condition is not None or append.sources:
             found = [types.get(stream.aggregate_type) for stream in append.streams]

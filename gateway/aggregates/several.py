@@ -34,8 +34,6 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.state import AT_ONCE_LOOKS, TakesLong
 from gateway.telemetry.metrics import Metrics
 
-"""The spec by which a tenant's requests are checked."""
-
 _AT_ONCE_BYTES: Final = 16 * 1024
 """Of events and states that are judged where everything else waits; more is judged beside the loop."""
 _LATE: Final = NotCommitted("it was not sequenced in time; nothing was written")

@@ -17,6 +17,7 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.follow.database import fetch
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.relay import Listen
+from gateway.tasks import set_within
 
 _FIRST_S: Final = 0.008
 _SLOWEST_S: Final = 0.25
@@ -37,11 +38,7 @@ class Watch:
         self._event.set()
 
     async def wait(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._event.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._event, timeout_s)
         self._event.clear()
 
 
@@ -105,11 +102,9 @@ class Moves:
                 if row is not None and tuple(row) != before:
                     before, pause_s = tuple(row), _FIRST_S
                     self.moved(tenant)
-                try:
-                    async with asyncio.timeout(pause_s):
-                        await committed.wait()
+                if await set_within(committed, pause_s):
                     committed.clear()
                     pause_s = _FIRST_S
                     await asyncio.sleep(_FIRST_S)
-                except TimeoutError:
+                else:
                     pause_s = min(2 * pause_s, _SLOWEST_S)

@@ -234,14 +234,14 @@ def _view(event: Event, data: Node) -> View:
     return View(recorded, recorded.event.payload, {Root.DATA: data}, Budget())
 
 
-def _opened(data: bytes) -> Draft:
-    return Draft(decode_fields(data), len(data), STATE_BYTES_MAX)
+def _opened(data: bytes) -> Counters:
+    return Counters(Draft(decode_fields(data), len(data), STATE_BYTES_MAX))
 
 
 class _Draft:
     """A row that events are applied to, opened once for all of them."""
 
-    __slots__ = ("_counters", "_created", "_draft", "_length", "_updated", "place")
+    __slots__ = ("_created", "_length", "_opened", "_updated", "place")
 
     def __init__(self, row: Row | None) -> None:
         self._begin(row if row is not None and row.data is not None else None)
@@ -250,8 +250,7 @@ class _Draft:
 
     def _begin(self, row: Row | None) -> None:
         data = _EMPTY if row is None or row.data is None else row.data
-        self._draft = None if row is None else _opened(data)
-        self._counters = None if self._draft is None else Counters(self._draft)
+        self._opened = None if row is None else _opened(data)
         self._length = 0 if row is None else row.length
         self._created = 0 if row is None else row.created_at_ms
 
@@ -262,34 +261,33 @@ class _Draft:
         if do is None:
             self._begin(None)
             return
-        if self._draft is None or self._counters is None:
-            self._draft, self._created = _opened(_EMPTY), self._updated
-            self._counters = Counters(self._draft)
+        if self._opened is None:
+            self._opened, self._created = _opened(_EMPTY), self._updated
         self._length += 1
-        counts = step.plan.counts
-        if counts is not None and isinstance(step.data, dict) and self._counters.take(counts, step.data):
+        counters, counts = self._opened, step.plan.counts
+        if counts is not None and isinstance(step.data, dict) and counters.take(counts, step.data):
             return
-        self._counters.settle()
-        view = step.view or _view(step.event, step.data)
-        view.roots[Root.STATE] = self._draft.fields
+        counters.settle()
+        draft, view = counters.draft, step.view or _view(step.event, step.data)
+        view.roots[Root.STATE] = draft.fields
         for index, operation in enumerate(do):
             try:
-                apply(operation, self._draft, view, partial(_note, misfits, recorded, index))
+                apply(operation, draft, view, partial(_note, misfits, recorded, index))
             except Unfit as unfit:
                 _note(misfits, recorded, index, str(unfit))
-        if self._draft.is_too_large():
+        if draft.is_too_large():
             why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
             misfits.append(misfit_of(recorded, None, why))
-            self._draft = _opened(_EMPTY)
-            self._counters = Counters(self._draft)
+            self._opened = _opened(_EMPTY)
 
     @property
     def state(self) -> Fields | None:
         """After `row`."""
-        return None if self._draft is None else self._draft.fields
+        return None if self._opened is None else self._opened.draft.fields
 
     def row(self) -> Row:
-        if self._counters is not None:
-            self._counters.settle()
-        data = None if self._draft is None else encode(self._draft.fields)
+        data = None
+        if self._opened is not None:
+            self._opened.settle()
+            data = encode(self._opened.draft.fields)
         return Row(self._length, self._created or self._updated, self._updated, data)

@@ -34,7 +34,7 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
 from gateway.relay.repeated import Repeated
-from gateway.tasks import ended
+from gateway.tasks import ended, set_within
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
 from spec.model import Spec
@@ -235,11 +235,7 @@ class Runner:
             await asyncio.sleep(LOOK_EVERY_S)
             return
         await asyncio.sleep(HEADS_PAUSE_S)
-        try:
-            async with asyncio.timeout(HEADS_EVERY_S):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._woken, HEADS_EVERY_S)
         self._woken.clear()
 
     async def _tell(self, p: int, head: int) -> None:

@@ -26,7 +26,7 @@ from gateway.follow.put import put, put_sources
 from gateway.follow.row_cache import RowCache
 from gateway.follow.threads import LIGHT_EVENTS
 from gateway.relay.position import Place
-from gateway.tasks import ended
+from gateway.tasks import ended, set_within
 
 logger = logging.getLogger("sluice.follow")
 
@@ -193,21 +193,13 @@ class Worker:
 
     async def _pause(self, seconds: float) -> None:
         """Or until a reader waits."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._hurry.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._hurry, seconds)
         self._hurry.clear()
 
     async def _until_woken(self, at: float) -> None:
         """Or until then."""
         self.at_work = False
-        try:
-            async with asyncio.timeout_at(at):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._wake, at - self._loop.time())
         self.at_work = True
 
     def _rest_s(self, took_s: float, gap: int) -> float:

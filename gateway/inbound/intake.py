@@ -20,9 +20,7 @@ from uuid_utils import uuid7
 
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
-from gateway.events import (
-    Append,
-)
+from gateway.events import Append
 from gateway.inbound import normalize
 from gateway.inbound.appending import DeliveryAppends, KeyOf
 from gateway.inbound.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
@@ -187,7 +185,7 @@ class Intake:
             self._tell(oldest, TOO_SLOW)
 
     def _tell_settled(self, waiting: _Waiting) -> None:
-        if waiting not in self._under_way:  # it was told that it takes too long
+        if waiting not in self._under_way:  # its sender has the answer that it takes too long
             return
         del self._under_way[waiting]
         try:
@@ -199,7 +197,7 @@ class Intake:
             self._tell(waiting, result)
 
     def _fail(self, _: _Waiting) -> None:
-        """After a bug (within an `except`); the others are told all the same."""
+        """After a bug (within an `except`); the senders of the others get their answers."""
         logger.exception("fast_path_failed", extra={"method": "POST"})
 
     def _result_of(self, waiting: _Waiting) -> Accepted | Deferred | None:

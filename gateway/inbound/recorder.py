@@ -19,7 +19,7 @@ import asyncpg
 from gateway.inbound import store
 from gateway.inbound.store import Kept
 from gateway.postgres.errors import PostgresTrouble
-from gateway.tasks import ended
+from gateway.tasks import ended, set_within
 
 logger = logging.getLogger("sluice.intake")
 
@@ -92,7 +92,7 @@ class Recorder:
                 await asyncio.sleep(AGAIN_S)
             self._some.clear()
             if not self._waiting:
-                await self._until_some(expire_at - time.monotonic())
+                await set_within(self._some, max(expire_at - time.monotonic(), 0))
             await asyncio.sleep(GATHER_S)
 
     async def _expire(self) -> bool:
@@ -111,13 +111,6 @@ class Recorder:
             await self._write_all()
         except PostgresTrouble as trouble:
             logger.warning("delivery_log_backlog", extra={"reason": str(trouble)})
-
-    async def _until_some(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(max(timeout_s, 0)):
-                await self._some.wait()
-        except TimeoutError:
-            return
 
     async def _write_all(self) -> None:
         """All that waits by now: what comes meanwhile comes together first."""

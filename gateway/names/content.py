@@ -99,7 +99,7 @@ def read_once(text: bytes) -> tuple[object, bytes] | None:
 
 
 def content_of_read(text: bytes, spelled: bytes) -> str:
-    """As `content_of_json`, strictly, of a string whose spelling `read_once` told."""
+    """As `content_of_json`, strictly, of a string whose spelling is known from `read_once`."""
     canonical = _canonical(text, spelled)
     return content_of_json(text, strict=True) if canonical is None else sha256(canonical).hexdigest()
 

@@ -40,6 +40,7 @@ from gateway.relay.targets.contract import (
     plainly,
     word_of,
 )
+from gateway.tasks import set_within
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.relay")
@@ -187,11 +188,7 @@ class DeliveryWorker:
             left = min(left, self._probe_at - self._loop.time())
         if self._flights:
             left = min(left, SLOW_S)
-        try:
-            async with asyncio.timeout(max(left, 0.001)):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._wake, max(left, 0.001))
         self._wake.clear()
 
     async def _finish(self) -> None:

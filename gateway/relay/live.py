@@ -25,6 +25,7 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.channel import Batch, Channel, Following, Form, Known, T
 from gateway.relay.outbox import Entry, Filter, LostPlace, Outbox
 from gateway.relay.position import MARK_BYTES, Place
+from gateway.tasks import set_within
 
 logger = logging.getLogger("sluice.relay")
 
@@ -211,16 +212,9 @@ class _Tail:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             await asyncio.sleep(begun + round_s(told, crowd) - self._loop.time())
-            if not self._look.is_set():
-                await self._next_look()
+            if not self._look.is_set() and not await set_within(self._look, POLL_S):
+                self._elsewhere = True
             self._look.clear()
-
-    async def _next_look(self) -> None:
-        try:
-            async with asyncio.timeout(POLL_S):
-                await self._look.wait()
-        except TimeoutError:
-            self._elsewhere = True
 
     def _begin_again(self) -> None:
         """Postgres has lost what was committed: followers read there, and are told that it has."""

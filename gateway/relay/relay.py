@@ -33,7 +33,7 @@ from gateway.relay.repeated import Repeated
 from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
 from gateway.relay.targets.table import target_of
-from gateway.tasks import ended
+from gateway.tasks import ended, set_within
 from gateway.telemetry.metrics import Metrics, Reading
 from spec.subscriptions import Subscription as Declared
 from spec.targets.form import Sent
@@ -201,11 +201,7 @@ class Relay:
         for courier in self._couriers:
             courier.notice(heads[courier.of.p])
         await asyncio.sleep(HEADS_PAUSE_S)
-        try:
-            async with asyncio.timeout(HEADS_EVERY_S):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._woken, HEADS_EVERY_S)
         self._woken.clear()
 
     async def _forget(self) -> None:

@@ -60,12 +60,12 @@ def counts_of(handler: Handler) -> Counts | None:
 
 
 class Counters:
-    """Of one draft, whose fields are as they should be only after `settle`."""
+    """Of one `draft`, whose fields are as they should be only after `settle`."""
 
-    __slots__ = ("_draft", "_sums")
+    __slots__ = ("_sums", "draft")
 
     def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+        self.draft = draft
         self._sums: dict[str, _Sum] = {}
 
     def take(self, counts: Counts, data: Mapping[str, Node]) -> bool:
@@ -101,7 +101,7 @@ class Counters:
 
     def _begun(self, name: str, counts: Counts) -> _Sum | None:
         """Of a field that is not counted yet."""
-        draft = self._draft
+        draft = self.draft
         if draft.size_at_most + counts.size > draft.bytes_max:
             return None
         if len(draft.fields) + len(counts.each) > FIELDS_MAX:
@@ -112,14 +112,14 @@ class Counters:
 
     def _begin(self, counts: Counts, totals: Sequence[_Sum]) -> None:
         """These are counted from here on. Fields that are new stand in the order of the operations."""
-        self._draft.grow(counts.size)
+        self.draft.grow(counts.size)
         for (name, *_), total in zip(counts.each, totals, strict=True):
             self._sums[name] = total
-            self._draft.fields.setdefault(name, _OPEN)
+            self.draft.fields.setdefault(name, _OPEN)
 
     def settle(self) -> None:
         """Writes the sums."""
-        fields = self._draft.fields
+        fields = self.draft.fields
         for name, (total, scale) in self._sums.items():
             text = b"%d" % abs(total)
             if scale:

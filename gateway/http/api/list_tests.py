@@ -12,14 +12,7 @@ from typing import Final
 
 from gateway.errors import Refusal
 from gateway.follow import sort_values
-from gateway.follow.query import (
-    AllOf,
-    AnyOf,
-    IsOneOf,
-    NoneOf,
-    Test,
-    Within,
-)
+from gateway.follow.query import AllOf, AnyOf, IsOneOf, NoneOf, Test, Within
 from gateway.http.request import Refused
 from spec import handlers
 from spec.errors import Report, nearest
@@ -29,8 +22,6 @@ from spec.templates import Scope
 
 IN_MAX: Final = 100
 """Values of an `in`: a URL holds no more, and each is a look into an index."""
-
-
 TEXT_BYTES_MAX: Final = 1000
 """Of a string that is compared: rows are in order by so many bytes (gateway/follow/sort_values.py)."""
 

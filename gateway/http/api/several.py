@@ -96,10 +96,8 @@ class SeveralAppends:
         if not is_light(body, deployed.spec.weight):
             return None
         tenant, spec = principal.tenant.id.bytes, deployed.spec
-        minting, place_of = (
-            self._minting(tenant, deployed, correlation_id),
-            partial(place_in, self._log, tenant),
-        )
+        minting = self._minting(tenant, deployed, correlation_id)
+        place_of = partial(place_in, self._log, tenant)
         judged = judge_ordinary(spec, asked, body, minting, minted_key, place_of)
         return None if judged is None else (partial(_again, spec, asked, body, minting, place_of), judged)
 

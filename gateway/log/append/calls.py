@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -73,7 +73,9 @@ def sequence_call(
             others = append.spread.streams[1:]
             first, *more = hint.split(" ") if hint else [""] * (1 + len(others))
             told = first.encode()
-            spread.append((n, len(names), append.others, more, _order(append.spread.order)))
+            # Lua's MessagePack has no bytes.
+            order = "".join([chr(1 + which) for which in append.spread.order])
+            spread.append((n, len(names), append.others, more, order))
             names += [keys.stream(stream) for stream in others]
         front = _array(1 + count) + append.header
         size = append.size_bytes if append.condition is None else sum(map(len, packed))
@@ -175,12 +177,6 @@ def _conditions(
             tags.append(of.keys)
             names += [keys.own_stream(tenant, tag) for tag in of.tags]
     return b"".join(conditions), b"".join(tags)
-
-
-@lru_cache(512)
-def _order(order: tuple[int, ...]) -> str:
-    """Lua's MessagePack has no bytes."""
-    return "".join([chr(1 + which) for which in order])
 
 
 @cache
