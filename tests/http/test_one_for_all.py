@@ -17,7 +17,7 @@ from gateway.config import Config
 from gateway.http.openapi import endpoint
 from gateway.http.openapi.document import document
 from tests.http.lag import ROUNDS, holds_up_no_other
-from tests.support.accounts import ANYTHING, SPEC, open_account
+from tests.support.accounts import ANYTHING, SPEC, Account, open_account
 from tests.support.calls import JSON, NDJSON, batch, envelope, lines, new_client, new_id, refused, told_in
 from tests.support.serving import Served, serving
 
@@ -107,11 +107,17 @@ def outbox(own_outbox: asyncpg.Pool) -> asyncpg.Pool:
     return own_outbox
 
 
+@pytest.fixture(scope="module")
+async def heavy_account(outbox: asyncpg.Pool) -> Account:
+    """Of a tenant whose schemas take long, to be compiled too: the tests share it, each with aggregates of its
+    own."""
+    return await open_account(outbox, HEAVY)
+
+
 @pytest.fixture
-async def heavy(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
-    """With the admin key of a tenant whose schemas take long."""
-    account = await open_account(outbox, HEAVY)
-    async with new_client(gateway.url, account.admin) as client:
+async def heavy(gateway: Served, heavy_account: Account) -> AsyncIterator[httpx.AsyncClient]:
+    """With its admin key."""
+    async with new_client(gateway.url, heavy_account.admin) as client:
         yield client
 
 
@@ -359,12 +365,11 @@ async def test_a_state_as_long_as_can_be_is_kept(heavy: httpx.AsyncClient) -> No
 
 
 async def test_a_fold_beyond_its_deadline_is_a_503_and_continues_where_it_was(
-    own_config: Config, own_outbox: asyncpg.Pool
+    own_config: Config, heavy_account: Account
 ) -> None:
-    account = await open_account(own_outbox, HEAVY)
     async with (
         serving(replace(own_config, fold_deadline_s=0.1)) as served,
-        new_client(served.url, account.admin) as client,
+        new_client(served.url, heavy_account.admin) as client,
     ):
         key = await listed(client, "was_cleaned", 30)
         told = refused(await client.get(f"/list/{key}"), 503, "unavailable")
