@@ -109,7 +109,7 @@ def outbox(own_outbox: asyncpg.Pool) -> asyncpg.Pool:
 
 @pytest.fixture(scope="module")
 async def heavy_account(outbox: asyncpg.Pool) -> Account:
-    """Of a tenant whose schemas take long, to be compiled too: the tests share it, each with aggregates of its
+    """Of a tenant whose schemas take long, to be compiled too. The tests share it, with aggregates of their
     own."""
     return await open_account(outbox, HEAVY)
 
