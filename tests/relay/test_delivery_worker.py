@@ -237,12 +237,12 @@ async def test_events_that_another_filter_does_not_take_are_not_sent_any_more(
     bench: Bench, receiver: WebReceiver
 ) -> None:
     receiver.answer = lambda _: Answer(500)
-    await bench.put("all", to(receiver, retry_s=[0.05] * 40), types=["order"])
+    await bench.put("all", to(receiver, retry_s=[0.5] * 40), types=["order"])
     key = new_id()
     async with bench.relaying():
         await bench.append([key], 2)
-        await _waiting(bench, 1)
-        await bench.put("all", to(receiver, retry_s=[0.05] * 40), types=["cart"])
+        await holds(bench, "all", retrying=1)
+        await bench.put("all", to(receiver, retry_s=[0.5] * 40), types=["cart"])
         await holds(bench, "all", retrying=0, lag_events=0)
         receiver.answer = lambda _: Answer()
         await bench.append([key])
