@@ -10,7 +10,6 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ from gateway.follow.events import Events
 from gateway.follow.model import Build
 from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
+from gateway.follow.pressure import Pressure
 from gateway.follow.recent import Recent
 from gateway.follow.retention import PRUNED_MAX, prune
 from gateway.follow.worker import CACHE_BYTES, Worker
@@ -55,8 +55,6 @@ FAR_BEHIND: Final = 20_000
 SPECS_KEPT: Final = 64
 BUSY_S: Final = 0.5
 AGAIN_S: Final = 1.0
-PRESSED: Final = 0.9
-PRESSED_EVERY_S: Final = 0.5
 
 
 class Runner:
@@ -92,7 +90,7 @@ class Runner:
         self._woken = asyncio.Event()
         self._woken_at = float("-inf")
         self._repeated = Repeated(logger)
-        self._pressed, self._used_at, self._used_s = False, self._loop.time(), time.process_time()
+        self._pressure = Pressure(self._loop.time)
         self._figures: dict[str, float] = {}
 
     async def start(self) -> None:
@@ -200,12 +198,8 @@ class Runner:
         return self._loop.time() - self._woken_at < BUSY_S
 
     def _is_pressed(self) -> bool:
-        """Whether this is a gateway that has used nearly all of a core of late."""
-        now, used_s = self._loop.time(), time.process_time()
-        if now - self._used_at >= PRESSED_EVERY_S:
-            self._pressed = used_s - self._used_s > PRESSED * (now - self._used_at)
-            self._used_at, self._used_s = now, used_s
-        return self._pressed and self._recent is not None
+        """Whether this is a gateway that is given all that it can take."""
+        return self._recent is not None and self._pressure()
 
     def _wake(self) -> None:
         self._woken_at = self._loop.time()
