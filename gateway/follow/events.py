@@ -16,7 +16,7 @@ from gateway.events import Recorded, Stream
 from gateway.follow.database import fetch
 from gateway.follow.model import Event
 from gateway.follow.recent import Recent
-from gateway.follow.threads import folding
+from gateway.follow.threads import Steps, folding
 from gateway.log.entries import SequencedAppend, event_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import MARK_BYTES, Place
@@ -125,11 +125,14 @@ class Events:
         ]
 
 
-def _events_of_all(appends: Sequence[SequencedAppend], tenant: bytes, types: Collection[str]) -> list[Event]:
+def _events_of_all(
+    appends: Sequence[SequencedAppend], tenant: bytes, types: Collection[str]
+) -> Steps[list[Event]]:
     found: list[Event] = []
     for append in appends:
         if append.stream.tenant == tenant:
             found += _events_of(append, types)
+            yield
     return found
 
 

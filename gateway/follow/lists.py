@@ -10,9 +10,9 @@ from gateway.events import Recorded, uuid_text
 from gateway.follow.fields import fields_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
-from gateway.follow.threads import data_bytes, folding, row_bytes
+from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding, row_bytes
 from gateway.relay.position import Place
-from gateway.state import EMPTY, Budget, Folded, fold_within, presenting
+from gateway.state import EMPTY, Folded, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
@@ -49,13 +49,13 @@ class ListOutput:
         return await folding(len(found), size, partial(self._fold, of, before))
 
     def _fold(
-        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], budget: Budget
-    ) -> Changes:
+        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], turn: Turn
+    ) -> Steps[Changes]:
         puts, misfits, last = [], 0, list[Misfit]()
         for key, events in of.items():
             stands = before[key]
             recorded = [each.recorded for each in events]
-            folded = fold_within(_folded(stands), recorded, self._handler, budget, present=self._present)
+            folded = yield from fold_in_turns(_folded(stands), recorded, self._handler, turn, self._present)
             assert folded.created_at_ms is not None and folded.updated_at_ms is not None
             too_large = folded.too_large_at is not None
             data = None if too_large else folded.data_json

@@ -19,9 +19,9 @@ from gateway.follow.lists import misfit_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
 from gateway.follow.states import AggregateStates
-from gateway.follow.threads import data_bytes, folding, row_bytes
+from gateway.follow.threads import Steps, Turn, data_bytes, folding, row_bytes
 from gateway.relay.position import Place
-from gateway.state.budget import STATE_BYTES_MAX, Budget
+from gateway.state.budget import OPERATIONS_A_LOOK, STATE_BYTES_MAX, Budget
 from gateway.state.budget import Misfit as Unfit
 from gateway.state.counters import Counters, Counts, counts_of
 from gateway.state.draft import Draft
@@ -37,6 +37,11 @@ from spec.projections import Rule
 KEY_BYTES_MAX: Final = 256
 KEYS_MAX: Final = 1000
 """Rows that one event may change: it changes all of them in one transaction."""
+
+_KEYS_A_LOOK: Final = 4
+_ROW_LOOKS: Final = 2
+"""What takes about as long as to test an item: to read so many keys; and half of what it takes to write a
+short row."""
 
 _EMPTY: Final = b"{}"
 
@@ -55,13 +60,14 @@ class _Plan(msgspec.Struct, frozen=True, gc=False):
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
     """An event that changes rows, as it is applied to each of `keys`. `view` is made where it is needed; with
-    several keys they share it, and its budget."""
+    several keys they share it. `looks` of the event's budget went into its keys."""
 
     event: Event
     plan: _Plan
     data: Node
     view: View | None
     keys: Sequence[str]
+    looks: int
 
 
 class ProjectionOutput:
@@ -90,12 +96,12 @@ class ProjectionOutput:
             return Changes((), 0, 0, ())
         folded = [each for each in wanted if each.recorded.stream.aggregate_type in self._folded]
         after = await self._states.after(folded, self._sees) if folded else {}
-        misfits: list[Misfit] = []
         size = data_bytes(wanted) + sum(map(len, after.values()))
-        steps = await folding(len(wanted), size, lambda _: self._steps(wanted, after, misfits))
+        steps, misfits = await folding(len(wanted), size, partial(self._steps, wanted, after))
         before = await rows.load({key for step in steps for key in step.keys})
         size += row_bytes(before)
-        puts, made = await folding(len(steps), size, lambda _: self._rows(steps, before, misfits))
+        puts, made, more = await folding(len(steps), size, partial(self._rows, steps, before))
+        misfits += more
         return Changes(puts, made, len(misfits), misfits[-MISFITS_SHOWN:])
 
     def _plan(self, recorded: Recorded) -> _Plan | None:
@@ -106,27 +112,31 @@ class ProjectionOutput:
         return plan is not None and plan.rule.sees_aggregate
 
     def _steps(
-        self, events: Iterable[Event], after: Mapping[int, bytes], misfits: list[Misfit]
-    ) -> list[_Step]:
-        steps = []
+        self, events: Iterable[Event], after: Mapping[int, bytes], turn: Turn
+    ) -> Steps[tuple[list[_Step], list[Misfit]]]:
+        steps: list[_Step] = []
+        misfits: list[Misfit] = []
+        budget = turn.budget
         for each in events:
+            yield
             if self._present is not None:
-                each = replace(each, recorded=self._present(each.recorded))
+                each = replace(each, recorded=self._present(each.recorded, _unreported, budget))
+            budget.looks = 0
             plan, payload = self._plan(each.recorded), each.recorded.event.payload
             if plan is None or payload is None:
                 continue
             try:
-                step, bad = self._step(each, plan, payload, after)
+                step, bad = self._step(each, plan, payload, after, budget)
             except Unfit as unfit:
                 step, bad = None, str(unfit)
             if bad:
                 misfits.append(misfit_of(each.recorded, None, bad))
             if step is not None:
                 steps.append(step)
-        return steps
+        return steps, misfits
 
     def _step(
-        self, event: Event, plan: _Plan, payload: bytes, after: Mapping[int, bytes]
+        self, event: Event, plan: _Plan, payload: bytes, after: Mapping[int, bytes], budget: Budget
     ) -> tuple[_Step | None, str]:
         """None where the event names no row; and what is wrong with others of its keys, "" for none. Raises
         Misfit."""
@@ -136,13 +146,13 @@ class ProjectionOutput:
         if plan.counts is not None and isinstance(data, dict):
             key = self._key_at_once(plan.rule.key, event.recorded, data)
             if key is not None:
-                return _Step(event, plan, data, None, (key,)), ""
-        view = _view(event, data)
+                return _Step(event, plan, data, None, (key,), 0), ""
+        view = _view(event, data, budget)
         state = after.get(event.place.seq)
         if state is not None:
             view.roots[Root.AGGREGATE] = decode_fields(state)
         keys, bad = self._keys(plan.rule, view)
-        return (_Step(event, plan, data, view, keys) if keys else None), bad
+        return (_Step(event, plan, data, view, keys, budget.looks) if keys else None), bad
 
     def _key_at_once(self, path: Path, recorded: Recorded, data: Fields) -> str | None:
         """The key where it is the event's own, or a field of its data; None where `_keys` says more. Raises
@@ -167,6 +177,7 @@ class ProjectionOutput:
             raise Unfit(f"Its keys are {kind(found)}, not a list.")
         if len(listed) > KEYS_MAX:
             raise Unfit(f"It names {len(listed)} rows; an event changes at most {KEYS_MAX}.")
+        view.budget.work(len(listed) // _KEYS_A_LOOK)
         keys: dict[str, None] = {}
         bad = []
         for at, each in enumerate(listed):
@@ -194,18 +205,24 @@ class ProjectionOutput:
         return key
 
     def _rows(
-        self, steps: Sequence[_Step], before: Mapping[str, Row | None], misfits: list[Misfit]
-    ) -> tuple[list[Put], int]:
-        """The rows as the events leave them, and how many more there are."""
+        self, steps: Sequence[_Step], before: Mapping[str, Row | None], turn: Turn
+    ) -> Steps[tuple[list[Put], int, list[Misfit]]]:
+        """The rows as the events leave them, how many more there are, and what did not fit."""
+        misfits: list[Misfit] = []
         drafts: dict[str, _Draft] = {}
         for step in steps:
+            turn.budget.looks = step.looks
+            turn.budget.work(len(step.keys) // _KEYS_A_LOOK)
             for key in step.keys:
                 draft = drafts.get(key)
                 if draft is None:
                     draft = drafts[key] = _Draft(before[key])
-                draft.apply(step, misfits)
+                draft.apply(step, misfits, turn.budget)
+                yield
         puts, more = [], 0
         for key, draft in drafts.items():
+            yield
+            turn.budget.work(_ROW_LOOKS)
             stands = before[key]
             was = stands is not None and stands.data is not None
             row = draft.row()
@@ -215,7 +232,11 @@ class ProjectionOutput:
             assert draft.place is not None
             fields = fields_of(row, self._projection.by, draft.state)
             puts.append(Put(key, draft.place, row, fields))
-        return puts, more
+        return puts, more, misfits
+
+
+def _unreported(operation: int, error: str) -> None:
+    """Upcasts: what reads the event reports them."""
 
 
 def _note(misfits: list[Misfit], recorded: Recorded, operation: int, error: str) -> None:
@@ -229,9 +250,9 @@ def _as_text(node: Node, value: object) -> str | None:
     return bytes(encode(node)).decode()
 
 
-def _view(event: Event, data: Node) -> View:
+def _view(event: Event, data: Node, budget: Budget) -> View:
     recorded = event.recorded
-    return View(recorded, recorded.event.payload, {Root.DATA: data}, Budget())
+    return View(recorded, recorded.event.payload, {Root.DATA: data}, budget)
 
 
 def _opened(data: bytes) -> Counters:
@@ -254,7 +275,8 @@ class _Draft:
         self._length = 0 if row is None else row.length
         self._created = 0 if row is None else row.created_at_ms
 
-    def apply(self, step: _Step, misfits: list[Misfit]) -> None:
+    def apply(self, step: _Step, misfits: list[Misfit], budget: Budget) -> None:
+        """Raises TakesLong."""
         recorded = step.event.recorded
         self.place, self._updated = step.event.place, recorded.event.recorded_at_ms
         do = step.plan.rule.do
@@ -268,7 +290,9 @@ class _Draft:
         if counts is not None and isinstance(step.data, dict) and counters.take(counts, step.data):
             return
         counters.settle()
-        draft, view = counters.draft, step.view or _view(step.event, step.data)
+        budget.work(1 + len(do) // OPERATIONS_A_LOOK)
+        draft, view = counters.draft, step.view or _view(step.event, step.data, budget)
+        view.budget = budget  # the view may have been made where another one counted
         view.roots[Root.STATE] = draft.fields
         for index, operation in enumerate(do):
             try:

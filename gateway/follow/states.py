@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from gateway.events import Recorded, Stream
 from gateway.follow.events import Events
 from gateway.follow.model import Event
-from gateway.follow.threads import data_bytes, folding
-from gateway.state import EMPTY, Budget, Folded, fold_within, presenting
+from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding
+from gateway.state import EMPTY, Folded, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
@@ -120,10 +120,10 @@ class AggregateStates:
         self._keep(stream, folded)
         return folded
 
-    def _folded(self, before: Folded, events: Sequence[Recorded], budget: Budget) -> Folded:
+    def _folded(self, before: Folded, events: Sequence[Recorded], turn: Turn) -> Steps[Folded]:
         handler = partial(self._handler, events[0].stream.aggregate_type)
         clean = replace(before, errors=(), errors_total=0)
-        return fold_within(clean, events, handler, budget, present=self._present)
+        return fold_in_turns(clean, events, handler, turn, self._present)
 
     def _fold(
         self,
@@ -131,17 +131,17 @@ class AggregateStates:
         before: Mapping[Stream, Folded],
         wanted: Callable[[Event], bool],
         states: dict[int, bytes],
-        budget: Budget,
-    ) -> None:
+        turn: Turn,
+    ) -> Steps[None]:
         for stream, events in of.items():
             folded, pending = before[stream], list[Recorded]()
             for each in events:
                 pending.append(each.recorded)
                 if wanted(each):
-                    folded, pending = self._folded(folded, pending, budget), []
+                    folded, pending = (yield from self._folded(folded, pending, turn)), []
                     states[each.place.seq] = folded.data_json
             if pending:
-                folded = self._folded(folded, pending, budget)
+                folded = yield from self._folded(folded, pending, turn)
             self._keep(stream, folded)
 
     def _keep(self, stream: Stream, folded: Folded) -> None:

@@ -1,24 +1,75 @@
-"""Folds beside the event loop: one at a time, so that what else runs here keeps most of the interpreter."""
+"""Folds that hold up nothing else: little is done at once, and what is more beside the event loop, in turns.
+
+Owns: how much all folds together do in one turn of the event loop, and how long one of them runs beside it
+while others wait. Must not know: what is folded.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeVar
 
+from gateway.events import Recorded
 from gateway.follow.model import Event, Row
-from gateway.state import AT_ONCE_LOOKS, Budget, TakesLong
+from gateway.state import AT_ONCE_LOOKS, Budget, Folded, Present, TakesLong, fold_within
+from spec.handlers import Handler
 
 LIGHT_EVENTS: Final = 30
 LIGHT_BYTES: Final = 32 * 1024
 """So few events, which with the states and rows that they change are so short, are folded at once: that takes
 a few milliseconds at most, and a thread costs a part of one."""
 
+TURN_S: Final = 0.05
+"""How long a fold runs beside the event loop before others, as of other tenants, have their turn; it ends
+behind an event."""
+
+_EVENT_LOOKS: Final = 2
+_LOOK_BYTES: Final = 1024
+"""What takes about as long as to test an item: half of a light event, and so many bytes that are read."""
+
 _T = TypeVar("_T")
 _threads: Final = ThreadPoolExecutor(1, thread_name_prefix="follow")
+
+Steps = Generator[None, None, _T]
+"""Work that yields behind each event, row or timer, and returns what it makes of all of them."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a fold may take: `budget`, and no longer than it `has_time`."""
+
+    budget: Budget
+    until: float = inf
+
+    def has_time(self) -> bool:
+        return time.monotonic() < self.until
+
+
+@dataclass(slots=True)
+class _AtOnce:
+    """What is left of the present turn of the event loop, for all that is folded in it."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    budget: Budget = field(default_factory=Budget)
+
+    def left(self) -> Budget:
+        loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            self.loop, self.budget = loop, Budget(at_once=AT_ONCE_LOOKS)
+            loop.call_soon(self._over)
+        return self.budget
+
+    def _over(self) -> None:
+        self.loop = None
+
+
+_at_once: Final = _AtOnce()
 
 
 def data_bytes(events: Iterable[Event]) -> int:
@@ -29,10 +80,52 @@ def row_bytes(rows: Mapping[str, Row | None]) -> int:
     return sum([len(each.data or b"") for each in rows.values() if each is not None])
 
 
-async def folding(events: int, size: int, work: Callable[[Budget], _T]) -> _T:
+async def folding(events: int, size: int, work: Callable[[Turn], Steps[_T]]) -> _T:
     """What `work` returns, which folds so many events, and reads so many bytes of them and of what they
-    change. It is called once more where its budget ended it by TakesLong."""
+    change. It is begun once more where its budget ended it by TakesLong."""
     if events <= LIGHT_EVENTS and size <= LIGHT_BYTES:
         with suppress(TakesLong):
-            return work(Budget(at_once=AT_ONCE_LOOKS))
-    return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, Budget()))
+            budget = _at_once.left()
+            budget.work(1 + _EVENT_LOOKS * events + size // _LOOK_BYTES)
+            return _all(work(Turn(budget)))
+    turn, loop = Turn(Budget()), asyncio.get_running_loop()
+    steps = work(turn)
+    while not (made := await loop.run_in_executor(_threads, _turn, steps, turn)):
+        pass
+    return made[0]
+
+
+def fold_in_turns(
+    folded: Folded,
+    events: Sequence[Recorded],
+    handler_of: Callable[[str], Handler],
+    turn: Turn,
+    present: Present | None,
+) -> Steps[Folded]:
+    """The state after `events`, with what did not fit of all of them."""
+    first, last = folded.length, folded.length + len(events)
+    while folded.length < last:
+        pending = events[folded.length - first :]
+        folded = fold_within(folded, pending, handler_of, turn.budget, turn.has_time, present)
+        yield
+    return folded
+
+
+def _all(steps: Steps[_T]) -> _T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: _T = end.value
+            return made
+
+
+def _turn(steps: Steps[_T], turn: Turn) -> tuple[_T] | None:
+    """What the steps return, None where there are more of them."""
+    turn.until = time.monotonic() + TURN_S
+    try:
+        while turn.has_time():
+            next(steps)
+    except StopIteration as end:
+        return (end.value,)
+    return None

@@ -24,6 +24,9 @@ SPELLED_BYTES: Final = 16
 a value that is made nest, bracket by bracket; and to read so many bytes into what can be compared, which for
 lists of numbers takes longest."""
 
+OPERATIONS_A_LOOK: Final = 4
+"""So many operations, of those that do little, take about as long as to test an item."""
+
 
 class Misfit(Exception):
     """The operation does not fit; the message is a sentence."""

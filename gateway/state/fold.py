@@ -22,7 +22,7 @@ from typing import Final, assert_never, cast
 import msgspec
 
 from gateway.events import Recorded
-from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit, TooLarge
+from gateway.state.budget import OPERATIONS_A_LOOK, STATE_BYTES_MAX, Budget, Misfit, TooLarge
 from gateway.state.draft import FIELDS_MAX, Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View
@@ -278,6 +278,8 @@ def _applied(
 ) -> bool:
     """Whether the state is no longer than it may be."""
     budget.looks = 0
+    if len(handler) >= OPERATIONS_A_LOOK:
+        budget.work(len(handler) // OPERATIONS_A_LOOK)
     misfits.recorded = recorded
     view = None if data is None else View.of(recorded, data, draft.fields, budget)
     for misfits.operation, operation in enumerate(handler):

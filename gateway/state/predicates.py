@@ -36,6 +36,9 @@ from spec.tables import complete
 COMPARED_BYTES_MAX: Final = 256 * 1024
 """Longest value that is compared: as long as the data of an event are by default."""
 
+COMPARED_BYTES: Final = 512
+"""Reading so much into what can be compared takes as long as a test."""
+
 
 def spelling_at(item: Node, path: tuple[Step, ...]) -> str | None:
     """One spelling for equal values; of what stands at the path in the item, None where nothing does. The
@@ -155,15 +158,12 @@ class Where:
         view.size, view.parts = view.bound, 0
         value = value_of(template, view)
         size = view.size - view.bound
-        if view.parts or size >= _COMPARED_BYTES:
-            view.budget.look(size // _COMPARED_BYTES + view.parts)
+        if view.parts or size >= COMPARED_BYTES:
+            view.budget.look(size // COMPARED_BYTES + view.parts)
         if size >= _LONG_BYTES:
             view.budget.work(size // SPELLED_BYTES)
         return None if value is None else Operand.of(value)
 
-
-_COMPARED_BYTES: Final = 512
-"""Reading so much into what can be compared takes as long as a test."""
 
 _LONG_BYTES: Final = 64
 """What is shorter, as an identifier is, is compared within the time of its test."""
