@@ -762,8 +762,20 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
+class Joined(msgspec.Struct, frozen=True, gc=False):
+    """The data of the first events of a stream, `count` texts with a NUL byte between them, and the times of
+    the first and the last."""
+
+    count: int
+    first_at_ms: int
+    last_at_ms: int
+    data: bytes
+
+
 class Page(msgspec.Struct, frozen=True, gc=False):
     """Committed events of a stream in the order asked for, and the stream's committed length."""
 
     length: int
     events: tuple[Recorded, ...] = ()
+    joined: Joined | None = None
+    """In place of events, where no more of them was wanted."""

@@ -118,8 +118,10 @@ class AggregateType:
     """Whether events of earlier revisions may be stored."""
     handlers: Mapping[str, Handler] = field(init=False, compare=False, repr=False)
     """By event type."""
+    folds_apart: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The event types that may do more to a state than merge their data as they are stored."""
     folds_metadata: frozenset[str] = field(init=False, compare=False, repr=False)
-    """The event types of which a state takes more than time, revision and data."""
+    """Those of them of which a state takes more than time, revision and data."""
 
     def __post_init__(self) -> None:
         weights = (each.compiled.weight for each in self.events.values())
@@ -135,6 +137,12 @@ class AggregateType:
             for each in self.events.values()
         }
         object.__setattr__(self, "handlers", MappingProxyType(handlers))
+        folds_apart = frozenset(
+            each.name
+            for each in self.events.values()
+            if handlers[each.name] is not DEFAULT_HANDLER or each.revision > 1
+        )
+        object.__setattr__(self, "folds_apart", folds_apart)
         folds_metadata = frozenset(each.name for each in self.events.values() if each.folds_metadata)
         object.__setattr__(self, "folds_metadata", folds_metadata)
 

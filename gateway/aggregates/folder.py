@@ -18,10 +18,21 @@ from gateway.aggregates.prefix_cache import PrefixCache
 from gateway.aggregates.recent import History, RecentEvents
 from gateway.aside import Aside
 from gateway.catalog.model import Deployed
-from gateway.events import Recorded, Stream
+from gateway.events import Joined, Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
-from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, Present, TakesLong, fold, is_light, merged, presenting
+from gateway.state import (
+    AT_ONCE_LOOKS,
+    EMPTY,
+    Folded,
+    Present,
+    TakesLong,
+    fold,
+    is_light,
+    merged,
+    merged_joined,
+    presenting,
+)
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.rules import Rule
 
@@ -236,6 +247,13 @@ class Folder:
             except TakesLong:
                 return None
         self.kept.put(place, after)
+        return after
+
+    def merged_at_once(self, place: Place, joined: Joined) -> Folded | None:
+        """The same of a stream whose events do no more than merge their data."""
+        after = merged_joined(joined, self.bytes_max)
+        if after is not None:
+            self.kept.put(place, after)
         return after
 
     async def piece(

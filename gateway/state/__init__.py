@@ -11,6 +11,7 @@ from gateway.state.fold import (
     fold_within,
     is_light,
     merged,
+    merged_joined,
 )
 from gateway.state.upcast import Present, declared_in, is_old, presenting, upcast
 
@@ -30,6 +31,7 @@ __all__ = [
     "is_light",
     "is_old",
     "merged",
+    "merged_joined",
     "presenting",
     "upcast",
 ]

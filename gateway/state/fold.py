@@ -21,13 +21,13 @@ from typing import Final, assert_never, cast
 
 import msgspec
 
-from gateway.events import Recorded
+from gateway.events import Joined, Recorded
 from gateway.state.budget import OPERATIONS_A_LOOK, STATE_BYTES_MAX, Budget, Misfit, TooLarge
 from gateway.state.draft import FIELDS_MAX, Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View
 from gateway.state.upcast import Present
-from gateway.state.values import Node, decode_fields, encode, read, read_objects
+from gateway.state.values import Node, decode_fields, encode, read, read_joined, read_objects
 from spec import handlers
 from spec.handlers import DEFAULT_HANDLER, Handler, Operation
 
@@ -178,6 +178,20 @@ def merged(
         before.errors_total,
         encode(fields),
     )
+
+
+def merged_joined(joined: Joined, bytes_max: int = STATE_BYTES_MAX) -> Folded | None:
+    """What `merged` makes of the first events of a stream, of which no more is known than a merge takes."""
+    size = len(joined.data)
+    if size > bytes_max or 4 * joined.count + size // 100 > _LIGHT_US:
+        return None
+    objects = read_joined(joined.data, joined.count)
+    if not objects or sum(map(len, objects)) > FIELDS_MAX:
+        return None
+    fields, *others = objects
+    for each in others:
+        fields.update(each)
+    return Folded(joined.count, joined.first_at_ms, joined.last_at_ms, (), 0, encode(fields))
 
 
 def fold(

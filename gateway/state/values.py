@@ -38,6 +38,7 @@ Fields = dict[str, Node]
 encode = msgspec.json.Encoder().encode
 decode_fields = cast(Callable[[bytes | Raw], Fields], msgspec.json.Decoder(dict[str, Raw]).decode)
 _decode_items = cast(Callable[[Raw], list[Node]], msgspec.json.Decoder(list[Raw]).decode)
+_decode_objects = cast(Callable[[bytes], list[Fields]], msgspec.json.Decoder(list[dict[str, Raw]]).decode)
 decode_raw = msgspec.json.Decoder(Raw).decode
 
 _KINDS = {
@@ -84,6 +85,21 @@ def read_objects(texts: Sequence[bytes]) -> list[Fields] | None:
         return list(map(decode_fields, texts))
     except ValueError:  # something else than an object, no UTF-8, or no JSON
         return None
+
+
+def read_joined(joined: bytes, count: int) -> list[Fields] | None:
+    """What `read_objects` makes of so many texts with a NUL byte between them, which no JSON text has."""
+    if joined.count(b"{") + joined.count(b"[") > DATA_DEPTH_MAX and not all(
+        nests_within(text, DATA_DEPTH_MAX) for text in joined.split(b"\0")
+    ):
+        return None
+    try:
+        if not joined.isascii():
+            joined.decode()  # as in `read`
+        objects = _decode_objects(b"[%b]" % joined.replace(b"\0", b","))
+    except ValueError:  # something else than an object, no UTF-8, or no JSON
+        return None
+    return objects if len(objects) == count else None
 
 
 def opened(text: bytes) -> Node:

@@ -231,6 +231,24 @@ def test_a_type_tells_which_of_its_events_a_state_takes_metadata_of(event: Any, 
     spec = parse({"aggregate_types": {"order": {"events": events}}, "agent_types": []})
     assert isinstance(spec, Spec), spec
     assert spec.aggregate_types["order"].folds_metadata == ({"was_done"} if told else set())
+    assert spec.aggregate_types["order"].folds_apart == ({"was_done"} if event else set())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"revision": 2, "upcast": {"1": []}},
+        {"handler": []},
+        {"handler": [{"merge": {"target": "a", "value": "$.data"}}]},
+        {"handler": [{"merge": {"target": "", "value": "$.data"}}, {"set": {"target": "a", "value": 1}}]},
+    ],
+)
+def test_only_events_that_merge_their_data_as_stored_are_not_folded_apart(event: Any) -> None:
+    merge = {"handler": [{"merge": {"target": "", "value": "$.data"}}]}
+    events = {"was_seen": {"schema": True, **merge}, "was_done": {"schema": True, **event}}
+    spec = parse({"aggregate_types": {"order": {"events": events}}, "agent_types": []})
+    assert isinstance(spec, Spec), spec
+    assert spec.aggregate_types["order"].folds_apart == {"was_done"}
 
 
 def test_a_conditional_without_its_test_is_named() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.events import Recorded
-from gateway.state import EMPTY, Folded, draft, fold, merged, values
+from gateway.events import Joined, Recorded
+from gateway.state import EMPTY, Folded, draft, fold, merged, merged_joined, values
 from spec import handlers as h
 from tests.core.state_reference import parse, reference
 from tests.core.state_samples import NUMBERS, recorded
@@ -201,4 +201,42 @@ def test_folds_whatever_bytes_are_stored(
 def test_what_is_merged_is_what_is_folded(stored: list[bytes], bytes_max: int) -> None:
     events = [recorded(version, payload) for version, payload in enumerate(stored, 1)]
     found = merged(EMPTY, events, lambda _: h.DEFAULT_HANDLER, bytes_max)
-    assert found in (None, fold(EMPTY, events, lambda _: h.DEFAULT_HANDLER, bytes_max=bytes_max))
+    folded = fold(EMPTY, events, lambda _: h.DEFAULT_HANDLER, bytes_max=bytes_max)
+    assert found in (None, folded)
+    if stored:
+        times = [each.event.recorded_at_ms for each in events]
+        joined = Joined(len(stored), times[0], times[-1], b"\0".join(stored))
+        assert merged_joined(joined, bytes_max) in (None, folded)
+
+
+def _joined(*texts: bytes) -> Joined:
+    return Joined(len(texts), 1_000, 2_000, b"\0".join(texts))
+
+
+def test_data_that_are_joined_are_merged_in_their_order() -> None:
+    texts = ('{"a":1,"é":[{}]}'.encode(), b"{}", b'{"b":"}, {","a":1e9}')
+    assert merged_joined(_joined(*texts)) == Folded(
+        3, 1_000, 2_000, (), 0, '{"a":1e9,"é":[{}],"b":"}, {"}'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (b'{"a":1}', b"[]"),
+        (b'{"a":1}', b""),
+        (b'{"a":1},{"a":2}', b'{"a":3}'),
+        (b'{"a":[', b"]}"),
+        (b'{"a":"\xff"}', b"{}"),
+        (b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", b"{}"),
+        (b'{"a":"' + b"x" * 400_000 + b'"}',),
+        (b"{%b}" % b",".join([b'"%d":0' % n for n in range(draft.FIELDS_MAX + 1)]),),
+    ],
+    ids=("list", "empty", "two", "cut", "utf-8", "deep", "long", "fields"),
+)
+def test_joined_data_of_any_other_kind_are_left_to_the_fold(texts: tuple[bytes, ...]) -> None:
+    assert merged_joined(_joined(*texts)) is None
+
+
+def test_joined_data_of_more_than_a_state_may_have_are_left_to_the_fold() -> None:
+    assert merged_joined(_joined(b'{"a":1}'), bytes_max=6) is None

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from gateway.events import Page, Stream, revised
+from gateway.events import Joined, Page, Stream, revised
 from gateway.log.log import Log
 from gateway.log.read import cold
-from gateway.log.read.ranges import Range
+from gateway.log.read.ranges import Narrow, Range
 from tests.support.drive import (
     Place,
     Proceed,
@@ -26,7 +26,9 @@ from tests.support.drive import (
     seal,
 )
 
-NONE: frozenset[str] = frozenset()
+NONE = Narrow()
+APART = Narrow(frozenset({"was_placed", "was_paid"}))
+"""Each event in its place: a fold may look at all that the narrow form has."""
 
 
 def noted(log: Log) -> list[str]:
@@ -90,22 +92,63 @@ async def test_the_narrow_form_has_what_a_fold_takes(log: Log) -> None:
     stream = new_stream()
     given = (
         event(payload='{"é":1e100000}'.encode(), recorded_at_ms=1),
-        event(payload=None, recorded_at_ms=4_102_444_800_123),
+        event(payload=b"0", recorded_at_ms=4_102_444_800_123),
         event(payload=b"{}"),
     )
     await appended(log, append(stream, events=given))
     await pass_by(log, stream)
-    page = await looked(log, stream, narrow=NONE)
+    page = await looked(log, stream, narrow=APART)
     assert page is not None
-    assert page.length == 3
+    assert (page.length, page.joined) == (3, None)
     assert [
         (each.version, each.event.type, each.event.recorded_at_ms, each.event.payload, each.event.revision)
         for each in page.events
     ] == [(n, each.type, each.recorded_at_ms, each.payload, 1) for n, each in enumerate(given, 1)]
     assert {each.stream for each in page.events} == {stream}
+    joined = await looked(log, stream, narrow=NONE)
+    data = b"\0".join([each.payload for each in given if each.payload])
+    assert joined == Page(3, (), Joined(3, 1, given[2].recorded_at_ms, data))
     whole = await looked(log, stream)
     assert whole is not None
     assert [each.event for each in whole.events] == list(given)
+
+
+async def test_a_stream_with_an_event_that_was_erased_is_read_in_the_whole_form(log: Log) -> None:
+    stream = new_stream()
+    given = (event(), event(payload=None), event(type="was_paid"))
+    await appended(log, append(stream, events=given))
+    await pass_by(log, stream)
+    for narrow in (NONE, APART):
+        asked = noted(log)
+        page = await looked(log, stream, narrow=narrow)
+        assert page is not None
+        assert [each.event for each in page.events] == list(given)
+        assert asked == ["streams_narrow", "streams"]
+
+
+async def test_events_of_other_streams_do_not_keep_a_stream_from_being_joined(log: Log) -> None:
+    stream = new_stream()
+    other = replace(stream, key=new_stream().key)
+    given = (event(), event(type="was_paid"))
+    await appended(log, append(stream, 2), append(other, events=given))
+    await pass_by(log, stream)
+    told: list[Page | None] = []
+    for each in (stream, other):
+        log.look(Range(each, narrow=Narrow(frozenset({"was_paid"}))), told.append)
+    await looked(log, stream, narrow=NONE)
+    first, second = told
+    assert first is not None and first.joined is not None and not first.events
+    assert second is not None and second.joined is None
+    assert [each.event.type for each in second.events] == [each.type for each in given]
+
+
+async def test_what_was_read_while_history_was_given_up_is_not_told(log: Log) -> None:
+    stream = new_stream()
+    sent, answered = await held_up(log, stream)
+    (told,) = await read_at_once(log, stream, 1)
+    lane(log, stream).partition.forget()
+    answered.set()
+    assert (await told, sent) == (None, ["streams_narrow of 1"])
 
 
 async def test_of_some_types_the_narrow_form_has_the_metadata_too(log: Log) -> None:
@@ -117,7 +160,8 @@ async def test_of_some_types_the_narrow_form_has_the_metadata_too(log: Log) -> N
     await appended(log, append(stream, events=given))
     await pass_by(log, stream)
     asked = noted(log)
-    page = await looked(log, stream, narrow=frozenset({"was_paid"}))
+    paid = frozenset({"was_paid"})
+    page = await looked(log, stream, narrow=Narrow(paid, paid))
     assert page is not None
     first, *others = [each.event for each in page.events]
     assert (first.actor_id, first.extra, first.payload) == ("", None, given[0].payload)
@@ -129,11 +173,11 @@ async def test_of_some_types_the_narrow_form_has_the_metadata_too(log: Log) -> N
 
 async def test_events_of_several_revisions_keep_theirs_in_the_narrow_form(log: Log) -> None:
     stream = new_stream()
-    given = (event(), revised(event(), 3), event(type="was_paid", payload=None), revised(event(), 2))
+    given = (event(), revised(event(), 3), event(type="was_paid"), revised(event(), 2))
     await appended(log, append(stream, events=given))
     await pass_by(log, stream)
     asked = noted(log)
-    page = await looked(log, stream, narrow=NONE)
+    page = await looked(log, stream, narrow=APART)
     assert page is not None
     assert [(each.event.revision, each.event.type) for each in page.events] == [
         (1, given[0].type),
@@ -159,7 +203,7 @@ async def test_a_stream_with_long_data_is_read_in_the_whole_form(
     await appended(log, append(stream, events=given))
     await pass_by(log, stream)
     asked = noted(log)
-    page = await looked(log, stream, narrow=NONE)
+    page = await looked(log, stream, narrow=APART)
     assert page is not None
     assert [each.event.payload for each in page.events] == [each.payload for each in given]
     assert asked == asked_for
@@ -197,7 +241,7 @@ async def test_many_are_read_by_one_statement_each_with_its_own_events(log: Log)
     loop = asyncio.get_running_loop()
     for each in appends[:15]:
         told.append(loop.create_future())
-        log.look(Range(each.stream, narrow=NONE), told[-1].set_result)
+        log.look(Range(each.stream, narrow=APART), told[-1].set_result)
     pages = await asyncio.gather(*told)
     for each, page in zip(appends[:15], pages, strict=True):
         assert page is not None
@@ -222,7 +266,7 @@ async def held_up(log: Log, stream: Stream) -> tuple[list[str], asyncio.Event]:
 
 
 async def read_at_once(
-    log: Log, stream: Stream, count: int, narrow: frozenset[str] | None = NONE
+    log: Log, stream: Stream, count: int, narrow: Narrow | None = NONE
 ) -> list[asyncio.Future[Page | None]]:
     """Asked for, and as far as they go by themselves."""
     loop = asyncio.get_running_loop()
@@ -288,6 +332,7 @@ async def test_a_read_that_waits_to_be_settled_holds_up_no_other(log: Log) -> No
     await appended(log, append(stream, 2))
     await pass_by(log, stream)
     lane(log, stream).reader.cold._passed = 0
+    lane(log, stream).partition.committed_seq = 0
     settled, waiting = asyncio.Event(), asyncio.Event()
 
     async def first_waits(proceed: Proceed, *args: Any) -> Any:

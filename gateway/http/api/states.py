@@ -21,10 +21,11 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
-from gateway.log.read.ranges import VERSION_MAX, Range
+from gateway.log.read.ranges import VERSION_MAX, Narrow, Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, Folded
 
+_DATA: Final = Narrow()
 BEGUN_MAX: Final = 10_000
 """Aggregates whose first read is not at its end, at a time; of any more, readers go on beside each other."""
 
@@ -179,6 +180,11 @@ class States:
             if further is None:
                 return folded
             folded = further
+        elif page.joined is not None:
+            further = self._folder.merged_at_once(place_of(subject), page.joined)
+            if further is None:
+                return folded
+            folded = further
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
 
 
@@ -222,11 +228,11 @@ def following(
         length and not_modified(if_none_match, _etag(subject, length))
     )
     limit, stream = 0 if unseen else page_limit(folded), subject.stream
-    whole = None
+    enough = None
     if narrow:
         declared = subject.deployed.spec.aggregate_types.get(stream.aggregate_type)
-        whole = frozenset[str]() if declared is None else declared.folds_metadata
-    return Range(stream, length + 1, last, limit, known=length, narrow=whole)
+        enough = _DATA if declared is None else Narrow(declared.folds_apart, declared.folds_metadata)
+    return Range(stream, length + 1, last, limit, known=length, narrow=enough)
 
 
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:

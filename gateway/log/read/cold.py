@@ -16,12 +16,12 @@ from typing import Any, Final
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Event, Page, Recorded, Stream, revised
+from gateway.events import Event, Joined, Page, Recorded, Stream, revised
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.postgres import Postgres
-from gateway.log.read.ranges import Here, Range
+from gateway.log.read.ranges import Here, Narrow, Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 
@@ -179,28 +179,37 @@ class ColdReads:
 
     async def _narrow_pages(self, asked: Sequence[_Asked]) -> list[Page | None]:
         streams = [each.wanted.stream for each in asked]
-        whole = frozenset[str]().union(*[each.wanted.narrow or () for each in asked])
+        enough = {each.wanted.narrow or Narrow(): None for each in asked}
+        metadata = frozenset[str]().union(*[each.metadata for each in enough])
+        apart = metadata.union(*[each.apart for each in enough])
+        known, rewinds = self._partition.committed_seq, self._partition.rewinds
         rows = await self._fetch(
-            "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX, list(whole)
-        )
-        heads = [(row["seq"], row["id"].bytes) for row in rows if row["seq"] is not None]
+            "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX,
+            list(apart), list(metadata), known,
+        )  # fmt: skip
+        if self._partition.rewinds != rewinds:
+            raise PostgresTrouble("what was known to be committed was given up meanwhile")
+        heads = [(row["seq"], row["id"].bytes) for row in rows if row["id"] is not None]
         if heads:
             await self._settling.found(self._partition, *max(heads))
         pages: list[Page | None] = [None] * len(asked)
         for row in rows:
             place = row["n"] - 1
-            pages[place] = _narrow_page(asked[place].wanted, whole, row)
+            pages[place] = _narrow_page(asked[place].wanted, metadata, row)
         return pages
 
 
 def _narrow_page(wanted: Range, whole: frozenset[str], row: Any) -> Page | None:
-    _, count, head, _, _, types, times, revisions, payloads, of_whole = row
+    _, count, head, _, _, first_at_ms, last_at_ms, data, types, times, revisions, of_whole = row
     if not 0 < count <= min(_EVENTS_MAX, wanted.limit):
         return None
-    if payloads is None or count != head:
+    if data is None or count != head:
         return _AGAIN
-    if len(types) < count:
-        types *= count
+    if types is None:
+        return Page(count, (), Joined(count, first_at_ms, last_at_ms, data))
+    payloads = data.split(b"\0")
+    if len(payloads) != count:
+        return _AGAIN
     if of_whole is None:
         events = list(
             map(Event, _ID, types, _TEXT, _TEXT, _NONE, _NONE, _ID, _NONE, _ZERO, times, _NONE, payloads)

@@ -13,13 +13,21 @@ PAGE_BYTES: Final = 1024 * 1024
 """Behind so many bytes of events a page ends: it is held in memory whole, by each request."""
 
 
+class Narrow(msgspec.Struct, frozen=True, gc=False):
+    """How much of events is enough: of all their data; of those of types in `apart` also type, time and
+    revision; of those in `metadata`, which are in `apart` too, all but id and revision of the spec."""
+
+    apart: frozenset[str] = frozenset()
+    metadata: frozenset[str] = frozenset()
+
+
 class Range(msgspec.Struct, frozen=True, gc=False):
     """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest. Once
     they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
 
     The first `known` are known to be committed, and not wanted: where no others are, they are not looked at.
-    `narrow`: of each event type, time, revision and data are enough, but for events of these types; the page
-    may have nothing else of them. None: all is wanted.
+    `narrow`: so much is enough, and the page may have no more; where it has no event of a type in `apart`, it
+    may have its events joined. None: all is wanted.
     """
 
     stream: Stream
@@ -29,7 +37,7 @@ class Range(msgspec.Struct, frozen=True, gc=False):
     newest_first: bool = False
     known: int = 0
     bytes_max: int = PAGE_BYTES
-    narrow: frozenset[str] | None = None
+    narrow: Narrow | None = None
 
     @property
     def is_whole(self) -> bool:

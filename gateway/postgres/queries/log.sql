@@ -631,31 +631,38 @@ ORDER BY w.n, page.version
 
 
 -- name: streams_narrow
---- Of several streams what folds of their events take, a row each. $1 tenants, $2 aggregate types, $3 keys, $4 most
---- events of each, $5 most bytes of an event: where one is longer, there are no `payloads`; $6 event types of which
---- metadata are told too: `whole` has those of each such event, NULL where there is none. `n` is the place of the stream,
---- from 1; of an empty one `count` is 0, and nothing else is told. Arrays have the events in the order of versions, the
---- last of which is `head`; `types` has one only where all are of it; `seq` and `id` are the last one's
-SELECT w.n, e.count, e.head, e.seq, e.id, e.types, e.times, e.revisions, e.payloads, e.whole
+-- Of several streams what folds of their events take, a row each. $1 tenants, $2 aggregate types, $3 keys, $4 last
+-- version of each, $5 most bytes of an event: where one is longer, or was erased, there is no `data`; $6 event types of
+-- which more than their data is told, $7 those of which metadata are told too: `whole` has those of each such event,
+-- NULL where there is none; $8 up to which seq no id is told. `n` is the place of the stream, from 1; of an empty one
+-- `count` is 0, and nothing else is told. `head` is the last version, `seq` and `id` are that one's. `data` has a NUL
+-- byte between those of two events; `first_at` and `last_at` are milliseconds since 1970. Arrays have the events in the
+-- order of versions; there are none where no event is of a type of $6, and no `revisions` where all are 1
+SELECT w.n, e.count, e.head, e.seq, e.id, e.first_at, e.last_at, e.data, e.types, e.times, e.revisions, e.whole
 FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 CROSS JOIN LATERAL (
     SELECT count(*) AS count, max(o.version) AS head, max(o.seq) AS seq,
-        (array_agg(o.id ORDER BY o.version))[count(*)] AS id,
-        CASE WHEN min(o.type) = max(o.type) THEN ARRAY[min(o.type)] ELSE array_agg(o.type ORDER BY o.version) END
-            AS types,
-        array_agg((date_part('epoch', o.recorded_at) * 1000)::int8 ORDER BY o.version) AS times,
-        CASE WHEN count(o.revision) > 0 THEN array_agg(o.revision ORDER BY o.version) END AS revisions,
-        CASE WHEN max(o.size) <= $5 THEN array_agg(o.payload ORDER BY o.version) END AS payloads,
+        (array_agg(o.id ORDER BY o.version) FILTER (WHERE o.seq > $8))[count(*) FILTER (WHERE o.seq > $8)] AS id,
+        (date_part('epoch', (array_agg(o.recorded_at ORDER BY o.version))[1]) * 1000)::int8 AS first_at,
+        (date_part('epoch', (array_agg(o.recorded_at ORDER BY o.version))[count(*)]) * 1000)::int8 AS last_at,
+        CASE WHEN max(o.size) <= $5 AND count(o.payload) = count(*)
+            THEN string_agg(o.payload, '\x00'::bytea ORDER BY o.version) END AS data,
+        CASE WHEN bool_or(o.apart) THEN array_agg(o.type ORDER BY o.version) END AS types,
+        CASE WHEN bool_or(o.apart)
+            THEN array_agg((date_part('epoch', o.recorded_at) * 1000)::int8 ORDER BY o.version) END AS times,
+        CASE WHEN count(o.revision) > 0 AND bool_or(o.apart) THEN array_agg(o.revision ORDER BY o.version) END
+            AS revisions,
         CASE WHEN max(o.size) <= $5 THEN array_agg(
             ROW(o.actor_type, o.actor_id, o.target_type, o.target_id, o.correlation_id, o.causation_id, o.extra)
             ORDER BY o.version
         ) FILTER (WHERE o.whole) END AS whole
     FROM (
-        SELECT *, type = ANY($6::text[]) AS whole, coalesce(octet_length(payload), 0)
-            + CASE WHEN type = ANY($6::text[]) THEN coalesce(octet_length(extra), 0) ELSE 0 END AS size
+        SELECT *, type = ANY($6::text[]) AS apart, type = ANY($7::text[]) AS whole,
+            octet_length(payload)
+                + CASE WHEN type = ANY($7::text[]) THEN coalesce(octet_length(extra), 0) ELSE 0 END AS size
         FROM outbox
         WHERE tenant = w.tenant AND outbox.aggregate_type = w.aggregate_type AND aggregate_id = w.key
-        ORDER BY version LIMIT $4
+            AND version <= $4
     ) AS o
 ) AS e
 
