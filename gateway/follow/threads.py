@@ -95,6 +95,15 @@ async def folding(events: int, size: int, work: Callable[[Turn], Steps[_T]]) -> 
     return made[0]
 
 
+async def taking(looks: int) -> None:
+    """Counts what is done beside folds in this turn of the event loop, as so many tests of items; where no
+    more may be done in it, waits for the next one."""
+    try:
+        _at_once.left().work(looks)
+    except TakesLong:
+        await asyncio.sleep(0)
+
+
 def fold_in_turns(
     folded: Folded,
     events: Sequence[Recorded],

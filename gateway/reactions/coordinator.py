@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -34,12 +35,16 @@ from gateway.events import (
     RuleViolated,
     Stream,
 )
+from gateway.follow import threads
 from gateway.follow.model import Event
+from gateway.follow.threads import Steps, folding, taking
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch
 from gateway.reactions.outputs import append_of_saga
 from gateway.reactions.sagas import State, Turn, decode_state
+from gateway.state import Budget
+from gateway.state.templates import COPIED_BYTES
 from spec.sagas import SAGA_TYPE, Saga
 
 logger = logging.getLogger("sluice.reactions")
@@ -48,6 +53,9 @@ DUE_AT_ONCE: Final = 100
 TURNS_AT_ONCE: Final = 64
 """Of a tenant: so many sagas' appends are committed together."""
 AGAIN_S: Final = 0.2
+_SAGA_LOOKS: Final = 4
+_SAGAS_A_LOOK: Final = 32
+"""What a turn of a short saga takes, in tests of items; to compare so many triggers takes as long as one."""
 APPEND_S: Final = 5.0
 """For how long a turn is tried; afterwards its page of events is looked at again later."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -79,6 +87,37 @@ class _Due:
     cause: bytes
 
 
+class _Waiting:
+    """Sagas by what they wait for, so that an event is compared with none."""
+
+    def __init__(self) -> None:
+        self._newest: dict[bytes, Stands] = {}
+        self._by: dict[tuple[str, str | bytes, str], list[Stands]] = {}
+        """Aggregate type, key or correlation id, event type."""
+
+    def put(self, stands: Stands) -> None:
+        """In place of what the saga waited for before."""
+        self._newest[stands.id] = stands
+        if stands.waits is None:
+            return
+        of, key, types = stands.waits
+        correlation = UUID(stands.state.correlation_id).bytes
+        for event_type in types:
+            for at in (correlation,) if key is None else (correlation, key):
+                self._by.setdefault((of, at, event_type), []).append(stands)
+
+    def take(self, event: Event) -> list[Stands]:
+        """Those that wait for it. They wait no longer: their next event says what for then."""
+        of, recorded = event.recorded.stream.aggregate_type, event.recorded
+        taken = []
+        for at in (recorded.stream.key, recorded.event.correlation_id):
+            for each in self._by.pop((of, at, recorded.event.type), ()):
+                if each.waits is not None and self._newest[each.id] is each:
+                    each.waits = None
+                    taken.append(each)
+        return taken
+
+
 class Coordinator:
     """`spec_of` is the spec of a tenant at a revision."""
 
@@ -91,7 +130,7 @@ class Coordinator:
     async def look(self, tenant: bytes, events: Sequence[Event]) -> list[tuple[object, ...]]:
         """Takes the turns that these events bring; the rows of the sagas whose events are among them, to be
         written with the place behind the events. Raises PostgresTrouble."""
-        standing = await self._concerned(tenant, events)
+        waiting = await self._concerned(tenant, events)
         changed: dict[bytes, Stands] = {}
         due: list[_Due] = []
         for event in events:
@@ -99,14 +138,14 @@ class Coordinator:
             if stream.aggregate_type == SAGA_TYPE:
                 found = await self._stands(tenant, event)
                 if found is not None:
-                    standing[found.id] = changed[found.id] = found
+                    changed[found.id] = found
+                    waiting.put(found)
                     due += await self._next(tenant, found, event)
                 continue
             due += await self._begun(tenant, event)
-            for each in list(standing.values()):
-                if each.waits is not None and _is_awaited(each, event):
-                    due += await self._came(tenant, each, event)
-                    each.waits = None  # its next event says what it waits for then
+            for each in waiting.take(event):
+                await taking(_SAGA_LOOKS)
+                due += await self._came(tenant, each, event)
         await self._take_all(tenant, due)
         return [_row(tenant, each) for each in changed.values()]
 
@@ -120,7 +159,7 @@ class Coordinator:
             if saga is not None:
                 why = f"Step {saga.steps[state.step].name} timed out."
                 stands = Stands(row["id"].bytes, state, row["length"])
-                due.append(_Due(saga, stands, sagas.failed(saga, state, why), _cause(state)))
+                due.append(_Due(saga, stands, await _failed(saga, state, why), _cause(state)))
         await self._take_all(tenant, due)
 
     async def retry(self, tenant: bytes, saga_id: bytes) -> bool:
@@ -129,7 +168,7 @@ class Coordinator:
         saga = None if stands is None else await self._saga(tenant, stands.state)
         if stands is None or saga is None:
             return False
-        turn = sagas.failed(saga, stands.state, stands.state.reason or "")
+        turn = await _failed(saga, stands.state, stands.state.reason or "")
         await self._take(tenant, _Due(saga, stands, turn, _cause(stands.state)))
         return True
 
@@ -151,29 +190,27 @@ class Coordinator:
 
     # ---- events ----
 
-    async def _concerned(self, tenant: bytes, events: Sequence[Event]) -> dict[bytes, Stands]:
+    async def _concerned(self, tenant: bytes, events: Sequence[Event]) -> _Waiting:
         """Those that may wait for one of these events."""
+        waiting = _Waiting()
         others = [each.recorded for each in events if each.recorded.stream.aggregate_type != SAGA_TYPE]
         if not others:
-            return {}
+            return waiting
         rows = await fetch(
             self._pool, "waiting_sagas", PgUUID(tenant),
             [each.stream.aggregate_type for each in others], [each.stream.key for each in others],
             [PgUUID(each) for each in {each.event.correlation_id for each in others}],
         )  # fmt: skip
-        return {
-            row["id"].bytes: Stands(
-                row["id"].bytes,
-                decode_state(row["data"]),
-                row["length"],
-                waits=(row["waits_type"], row["waits_key"], frozenset(row["waits_events"])),
-            )
-            for row in rows
-        }
+        for row in rows:
+            await taking(_SAGA_LOOKS + len(row["data"]) // COPIED_BYTES)
+            waits = (row["waits_type"], row["waits_key"], frozenset(row["waits_events"]))
+            waiting.put(Stands(row["id"].bytes, decode_state(row["data"]), row["length"], waits=waits))
+        return waiting
 
     async def _stands(self, tenant: bytes, event: Event) -> Stands | None:
         """What an event of a saga's stream says."""
         recorded = event.recorded
+        await taking(_SAGA_LOOKS + len(recorded.event.payload or b"") // COPIED_BYTES)
         state = decode_state(recorded.event.payload or b"{}")
         stands = Stands(UUID(recorded.stream.key).bytes, state, recorded.version, event.place.seq)
         saga = await self._saga(tenant, state)
@@ -193,9 +230,10 @@ class Coordinator:
         if saga is None or stands.state.state != "running" or stands.waits is not None:
             return []
         failing = _failing(saga, stands.state)
-        turn = sagas.next_turn(saga, stands.state)
         if failing is not None:
-            turn = sagas.failed(saga, stands.state, failing)
+            turn = await _failed(saga, stands.state, failing)
+        else:
+            turn = await _decided(stands.state, partial(sagas.next_turn, saga, stands.state))
         return [_Due(saga, stands, turn, event.recorded.event.id)]
 
     async def _begun(self, tenant: bytes, event: Event) -> list[_Due]:
@@ -204,10 +242,12 @@ class Coordinator:
         deployed = await self._spec_of(tenant, recorded.event.spec_rev)
         if deployed is None:
             return []
+        await taking(1 + len(deployed.spec.sagas) // _SAGAS_A_LOOK)
         found = []
         trigger = (recorded.stream.aggregate_type, recorded.event.type)
         for saga in deployed.spec.sagas.values():
             if saga.trigger == trigger:
+                await taking(_SAGA_LOOKS)
                 cause = recorded.event.id
                 correlation = str(UUID(bytes=recorded.event.correlation_id))
                 state = sagas.begun(
@@ -259,7 +299,7 @@ class Coordinator:
         if turn.said == "_was_compensated":
             turn = sagas.stuck(stands.state, f"It can't be compensated: {refused}")
         else:
-            turn = sagas.failed(saga, stands.state, f"{turn.step} was refused: {refused}")
+            turn = await _failed(saga, stands.state, f"{turn.step} was refused: {refused}")
         again = await self._append(tenant, stands, turn, cause)
         if again is not None:
             why = f"It can't be compensated: {again}"
@@ -306,6 +346,20 @@ class Coordinator:
                     return f"it was answered {type(outcome).__name__}"
 
 
+async def _failed(saga: Saga, state: State, reason: str) -> Turn:
+    return await _decided(state, partial(sagas.failed, saga, state, reason))
+
+
+async def _decided(state: State, decide: Callable[[Budget], Turn]) -> Turn:
+    """A turn, decided where that holds up nothing else."""
+
+    def work(within: threads.Turn) -> Steps[Turn]:
+        yield
+        return decide(within.budget)
+
+    return await folding(1, state.size, work)
+
+
 def _failing(saga: Saga, state: State) -> str | None:
     """Why the newest step has failed by what came, if it has."""
     if state.step < 0:
@@ -313,18 +367,6 @@ def _failing(saga: Saga, state: State) -> str | None:
     step = saga.steps[state.step]
     came = state.steps[step.name].awaited
     return f"Step {step.name}: {came.type} came." if came is not None and came.type in step.fail_on else None
-
-
-def _is_awaited(stands: Stands, event: Event) -> bool:
-    assert stands.waits is not None
-    of, key, types = stands.waits
-    recorded = event.recorded
-    if recorded.stream.aggregate_type != of or recorded.event.type not in types:
-        return False
-    return (
-        recorded.stream.key == key
-        or str(UUID(bytes=recorded.event.correlation_id)) == stands.state.correlation_id
-    )
 
 
 def _cause(state: State) -> bytes:

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from gateway.events import Append, Outcome
 from gateway.follow.declarations import read_spec
 from gateway.follow.events import Events
 from gateway.follow.model import Event
+from gateway.follow.threads import folding, taking
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement
@@ -58,6 +60,9 @@ FOLLOWED_S: Final = 5.0
 TENANTS_AT_ONCE: Final = 8
 """Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""
 AGAIN_S: Final = 1.0
+TIMERS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the timers that a page of events sets, those that are held until its place is written, and those of one
+event more."""
 SPECS_KEPT: Final = 64
 COUNT_EVERY_S: Final = 10.0
 COUNT_RESTS: Final = 100.0
@@ -93,6 +98,7 @@ class Reactor:
         self._events = Events(pool, outbox)
         self._catalog = catalog
         self._folder = folder
+        self._event_bytes_max = event_bytes_max
         self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full, lease_s)
         self._full = full
         self._retention_s = retention_s
@@ -224,7 +230,7 @@ class Reactor:
                 continue
             if page.reached.seq <= after.seq:
                 break
-            timers = await self._timers(tenant, page.events)
+            timers = await self._timers(tenant, page.events, since)
             rows = await self.coordinator.look(tenant, page.events)
             if not await self._move(tenant, after, page.reached, timers, since, rows):
                 return
@@ -236,10 +242,13 @@ class Reactor:
         self._caught_up[tenant] = row["at"]  # the page was read behind it
         await self.coordinator.late(tenant, row["at"])
 
-    async def _timers(self, tenant: bytes, events: Sequence[Event]) -> list[Timer]:
-        """What these events set, each by the spec that it was appended under."""
+    async def _timers(self, tenant: bytes, events: Sequence[Event], since: datetime | None) -> list[Timer]:
+        """What these events set, each by the spec that it was appended under; what is too much to be held is
+        set already: a timer that is set again is the same."""
         found: list[Timer] = []
+        size = 0
         for n, event in enumerate(events):
+            await taking(1)
             event_type = await self._type_of(tenant, event)
             if event_type is None or not event_type.schedules:
                 continue
@@ -248,12 +257,20 @@ class Reactor:
                 continue
             stream, version = event.recorded.stream, event.recorded.version
             state = (await self._folder.at(stream, deployed, version)).data_json
-            for timer in timers_of(event, state, event_type.implications, deployed.spec):
+            work = partial(
+                timers_of, event, state, event_type.implications, deployed.spec, self._event_bytes_max
+            )
+            read = len(event.recorded.event.payload or b"") + len(state)
+            for timer in await folding(1, read, work):
                 if isinstance(timer, Faulty):
                     told = {"tenant": str(UUID(bytes=tenant)), "path": timer.path, "reason": timer.error}
                     logger.warning("schedule_not_set", extra=told)
                 else:
                     found.append(_behind_its_append(timer, events, n))
+                    size += timer.size
+            if size > TIMERS_BYTES_MAX:
+                await fetch(self._pool, "add_schedules", *_columns(tenant, found, since))
+                found, size = [], 0
         return found
 
     async def _type_of(self, tenant: bytes, event: Event) -> EventType | None:

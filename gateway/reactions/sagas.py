@@ -16,7 +16,7 @@ from gateway.reactions.timers import Emission
 from gateway.state.budget import Budget, Misfit
 from gateway.state.implications import Unfit, emit_at
 from gateway.state.predicates import Where
-from gateway.state.templates import View
+from gateway.state.templates import COPIED_BYTES, View
 from gateway.state.values import encode, read
 from spec.handlers import Root
 from spec.sagas import SAGA_TYPE, Saga
@@ -66,6 +66,12 @@ class State(msgspec.Struct, frozen=True):
         """Of the newest step."""
         return list(self.steps.values())[-1] if self.steps else None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the events' data."""
+        came = [each.awaited.data for each in self.steps.values() if each.awaited is not None]
+        return sum([len(memoryview(each)) for each in (self.trigger.data, *came)])
+
 
 class Turn(msgspec.Struct, frozen=True):
     """`emissions` are appended with an event of the saga, of type `said`; `step` is named where it emits."""
@@ -95,20 +101,21 @@ def begun(saga: Saga, spec_rev: int, trigger: Recorded, event_id: str, correlati
     return State(saga.name, "running", spec_rev, said_of(trigger, event_id), actor, correlation_id)
 
 
-def next_turn(saga: Saga, state: State) -> Turn:
-    """Behind the newest step, whose event came or which awaits none."""
+def next_turn(saga: Saga, state: State, budget: Budget) -> Turn:
+    """Behind the newest step, whose event came or which awaits none. Raises TakesLong."""
     number = state.step + 1
     if number == len(saga.steps):
         return Turn("_was_completed", msgspec.structs.replace(state, state="completed"))
-    step, view = saga.steps[number], _view(state)
+    step, view = saga.steps[number], _view(state, budget)
     try:
         if step.condition is not None and not Where(view).true(step.condition):
-            return failed(saga, state, f"The condition of step {step.name} does not hold.")
+            return failed(saga, state, f"The condition of step {step.name} does not hold.", budget)
     except Misfit as misfit:
-        return failed(saga, state, f"The condition of step {step.name} can't be judged: {misfit}")
+        why = f"The condition of step {step.name} can't be judged: {misfit}"
+        return failed(saga, state, why, budget)
     found = emit_at(step.emit, view, f"steps[{number}].emit")
     if isinstance(found, Unfit):
-        return failed(saga, state, f"{found.path}: {found.error}")
+        return failed(saga, state, f"{found.path}: {found.error}", budget)
     emission = Emission(step.emit.aggregate_type, found.id, step.emit.event_type, Raw(found.data))
     after = msgspec.structs.replace(state, step=number)
     return Turn("_step_was_emitted", after, (emission,), step.name)
@@ -121,9 +128,10 @@ def awaited(saga: Saga, state: State, event: Said) -> State:
     return msgspec.structs.replace(state, steps={**state.steps, name: emitted})
 
 
-def failed(saga: Saga, state: State, reason: str) -> Turn:
-    """What was emitted is compensated, last first; or the saga is stuck."""
-    view, emissions = _view(state), []
+def failed(saga: Saga, state: State, reason: str, budget: Budget) -> Turn:
+    """What was emitted is compensated, last first; or the saga is stuck. Its budget begins again. Raises
+    TakesLong."""
+    view, emissions = _view(state, budget), []
     for step in reversed(saga.steps):
         if step.name in state.steps and step.compensate is not None:
             found = emit_at(step.compensate, view, f"{step.name}.compensate")
@@ -148,7 +156,9 @@ def with_emitted(turn: Turn, streams: Sequence[Stream], ids: Sequence[str]) -> S
     return msgspec.structs.replace(turn.after, steps={**turn.after.steps, turn.step: emitted})
 
 
-def _view(state: State) -> View:
+def _view(state: State, budget: Budget) -> View:
+    budget.looks = 0
+    budget.work(1 + state.size // COPIED_BYTES)
     trigger, steps = state.trigger, state.steps
     correlation = bytes.fromhex(state.correlation_id.replace("-", ""))
     event = Event(
@@ -164,7 +174,7 @@ def _view(state: State) -> View:
         "$prev": _NULL if previous is None else Raw(encode(previous)),
         "$steps": Raw(encode(came)),
     }
-    return View(recorded, event.payload, roots, Budget())
+    return View(recorded, event.payload, roots, budget)
 
 
 def stream_of(tenant: bytes, key: str) -> Stream:

@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN, rfc_3339
-from gateway.events import Recorded, id_of
+from gateway.events import id_of
 from gateway.follow.model import Event
+from gateway.follow.threads import Steps, Turn
 from gateway.state.budget import Misfit
 from gateway.state.implications import Unfit, emit_at, text_of, view_of
 from gateway.state.predicates import Where
-from gateway.state.templates import value_of
+from gateway.state.templates import View, value_of
 from gateway.state.values import plain
 from spec.identifiers import canonicalize
 from spec.implications import Implication, Schedule
@@ -22,6 +23,10 @@ from spec.model import Spec
 
 _DOMAIN: Final = b"sluice/schedule/1"
 _MS: Final = 1_000.0
+_TIMER_LOOKS: Final = 5  # what a short one takes, in tests of items
+
+
+_TIMER_BYTES: Final = 500  # of one without its data, or of what cancels it, rounded up
 
 
 class Emission(msgspec.Struct, frozen=True):
@@ -51,6 +56,11 @@ class Timer(msgspec.Struct, frozen=True):
     emission: Emission
     cancel_on: tuple[Watched, ...]
 
+    @property
+    def size(self) -> int:
+        """Memory that it takes, about."""
+        return _TIMER_BYTES + len(memoryview(self.emission.data)) + _TIMER_BYTES * len(self.cancel_on)
+
 
 class Faulty(msgspec.Struct, frozen=True):
     """A timer that can't be set."""
@@ -66,32 +76,41 @@ def timer_id(cause: bytes, rule: str) -> bytes:
 
 
 def timers_of(
-    event: Event, state_json: bytes, implications: Sequence[Implication], spec: Spec
-) -> list[Timer | Faulty]:
-    """What the event sets, on the state of its aggregate after it."""
+    event: Event,
+    state_json: bytes,
+    implications: Sequence[Implication],
+    spec: Spec,
+    event_bytes_max: int,
+    turn: Turn,
+) -> Steps[list[Timer | Faulty]]:
+    """What the event sets, on the state of its aggregate after it; all of it within one budget."""
     found: list[Timer | Faulty] = []
-    recorded = event.recorded
+    view = view_of(event.recorded, state_json, turn.budget)
     for n, each in enumerate(implications):
         if not isinstance(each.what, Schedule):
             continue
-        path, view = f"implications[{n}]", view_of(recorded, state_json)
+        yield
+        turn.budget.work(_TIMER_LOOKS)
+        path = f"implications[{n}]"
         try:
             if each.condition is not None and not Where(view).true(each.condition):
                 continue
         except Misfit as misfit:
             found.append(Faulty(event, f"{path}.condition", str(misfit)))
             continue
-        found.append(_timer(event, each.what, path, recorded, state_json, spec))
+        found.append(_timer(event, each.what, path, view, spec, event_bytes_max))
     return found
 
 
 def _timer(
-    event: Event, schedule: Schedule, path: str, recorded: Recorded, state_json: bytes, spec: Spec
+    event: Event, schedule: Schedule, path: str, view: View, spec: Spec, event_bytes_max: int
 ) -> Timer | Faulty:
-    view = view_of(recorded, state_json)
     emitted = emit_at(schedule.emit, view, f"{path}.schedule.emit")
     if isinstance(emitted, Unfit):
         return Faulty(event, emitted.path, emitted.error)
+    if len(emitted.data) > event_bytes_max:
+        why = f"The data are {len(emitted.data)} bytes; an event has at most {event_bytes_max}."
+        return Faulty(event, f"{path}.schedule.emit.data", why)
     delay_s = at_s = None
     if schedule.delay_ms is not None:
         delay_s = schedule.delay_ms / _MS
@@ -116,7 +135,7 @@ def _timer(
         watched.append(Watched(watch.aggregate_type, canonical, watch.event_type))
     emit = schedule.emit
     emission = Emission(emit.aggregate_type, emitted.id, emit.event_type, msgspec.Raw(emitted.data))
-    return Timer(timer_id(recorded.event.id, path), event, delay_s, at_s, emission, tuple(watched))
+    return Timer(timer_id(event.recorded.event.id, path), event, delay_s, at_s, emission, tuple(watched))
 
 
 def time_of(value: object) -> float | None:

@@ -99,11 +99,16 @@ def _one(emit: Emit, view: View, path: str) -> Emitted:
 
 
 def emit_at(emit: Emit, view: View, path: str) -> Emitted | Unfit:
-    """One, as a timer or a step of a saga emits it."""
+    """One, as a timer or a step of a saga emits it; what it copies counts."""
+    view.begin()
     try:
-        return _one(emit, view, path)
+        made = _one(emit, view, path)
+        view.pay()
     except _Fault as fault:
         return fault.unfit
+    except Misfit as misfit:
+        return Unfit(path, str(misfit))
+    return made
 
 
 def text_at(template: Template, view: View, path: str) -> str:

@@ -367,7 +367,8 @@ _ROWS: Final = (
         "schedule_not_set",
         "warning",
         ("tenant", "path", "reason"),
-        "An event set no timer, since what the spec says at this place gives no value that fits.",
+        "An event set no timer, since what the spec says at this place gives no value that fits, or takes "
+        "more than one event may.",
         "Correct the schedule in the spec; set the timer by POST /_/schedules.",
     ),
     # Tenants

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gateway.state.implications import Emitted, Unfit, emit_at, emitted, text_of, view_of
+from spec.handlers import Constant, ListTemplate
 from spec.implications import Implication, Schedule
 from spec.model import Spec
 from spec.parse import parse
@@ -74,6 +78,17 @@ def test_a_timer_emits_nothing_yet() -> None:
     made = emit_at(what.emit, view_of(recorded(1, ORDER), b"{}"), "implications[0].schedule.emit")
     assert isinstance(made, Emitted)
     assert made.path == "implications[0].schedule.emit"
+
+
+def test_a_timer_whose_data_take_more_than_an_event_may_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.state.budget.LOOKS_MAX", 10)
+    (what,) = [each.what for each in declared({"schedule": {"delay": "1h", "emit": EMIT}})]
+    assert isinstance(what, Schedule)
+    view = view_of(recorded(1, ORDER), b"{}")
+    view.budget.looks = 10
+    many = replace(what.emit, data=ListTemplate((Constant(1),) * 100))
+    why = "One event may test 10 items; this would be more."
+    assert emit_at(many, view, "here") == Unfit("here", why)
 
 
 def test_what_gives_no_value_that_fits_is_named() -> None:

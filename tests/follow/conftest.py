@@ -3,6 +3,8 @@ declares some."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.log.postgres import open_pool
+from gateway.state import Budget
 from tests.support.accounts import Account, open_account
 from tests.support.calls import new_client
 from tests.support.databases import cloned
@@ -115,3 +118,32 @@ class Shop:
 @pytest.fixture
 def shop(client: httpx.AsyncClient) -> Shop:
     return Shop(client)
+
+
+class Turns:
+    """What was counted in turns of the event loop; `most` in one of them."""
+
+    def __init__(self) -> None:
+        self.most = self._now = 0
+
+    def add(self, count: int) -> None:
+        if not self._now:
+            asyncio.get_running_loop().call_soon(self._over)
+        self._now += count
+        self.most = max(self.most, self._now)
+
+    def _over(self) -> None:
+        self._now = 0
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    counted, work = Turns(), Budget.work
+
+    def counting(budget: Budget, count: int) -> None:
+        work(budget, count)
+        if threading.current_thread() is threading.main_thread():
+            counted.add(count)
+
+    monkeypatch.setattr(Budget, "work", counting)
+    return counted

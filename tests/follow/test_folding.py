@@ -20,10 +20,11 @@ from gateway.follow.row_cache import RowCache
 from gateway.follow.states import AggregateStates
 from gateway.follow.threads import LIGHT_BYTES, LIGHT_EVENTS, Steps, Turn, folding
 from gateway.relay.position import Place
-from gateway.state import AT_ONCE_LOOKS, Budget
+from gateway.state import AT_ONCE_LOOKS
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
+from tests.follow.conftest import Turns
 from tests.http.lag import holds_up_no_other
 from tests.support.calls import new_id
 from tests.support.drive import event, new_tenant
@@ -75,35 +76,6 @@ def events(*of: tuple[str, bytes]) -> list[Event]:
 
 DOUBLING = events(("was_set", b'{"a":1}'), *[("had_doubled", b"{}")] * 18)
 LONG = events(*[("was_set", b'{"a":[%b]}' % b",".join([b"7"] * 40_000))] * 2)
-
-
-class Turns:
-    """What was counted in turns of the event loop; `most` in one of them."""
-
-    def __init__(self) -> None:
-        self.most = self._now = 0
-
-    def add(self, count: int) -> None:
-        if not self._now:
-            asyncio.get_running_loop().call_soon(self._over)
-        self._now += count
-        self.most = max(self.most, self._now)
-
-    def _over(self) -> None:
-        self._now = 0
-
-
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
-    counted, work = Turns(), Budget.work
-
-    def counting(budget: Budget, count: int) -> None:
-        work(budget, count)
-        if threading.current_thread() is threading.main_thread():
-            counted.add(count)
-
-    monkeypatch.setattr(Budget, "work", counting)
-    return counted
 
 
 @pytest.mark.parametrize("followed", [DOUBLING, LONG])
