@@ -8,15 +8,23 @@ starts pairs that belong to one test, to be killed, paused and wiped at will.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
 from tests.support.databases import cloned, empty, execute
-from tests.support.servers import Servers, open_folder, servers_in
+from tests.support.servers import INITIALIZED, Servers, open_folder, servers_in
 
 TEMPLATE = "template_migrated"
 PARTITIONS = 16
+
+
+@pytest.fixture(scope="session", autouse=True)
+def initialized() -> Iterator[None]:
+    """What initdb makes is made once for all servers of the run, those of campaigns included."""
+    with open_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(INITIALIZED, str(folder / "data"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -120,16 +120,23 @@ def _search_folders() -> Iterator[Path]:
 
 def wheel_files(wheel: str) -> list[tuple[Path, Path]]:
     """Each file of an installed wheel: where it is, and its path relative to where wheels are installed."""
+    return [(_located(file), Path(file)) for file in _files(wheel)]
+
+
+def _files(wheel: str) -> list[importlib.metadata.PackagePath]:
     try:
-        files = importlib.metadata.files(wheel) or []
+        return importlib.metadata.files(wheel) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    return [(Path(os.fspath(file.locate())).resolve(), Path(file)) for file in files]
+
+
+def _located(file: importlib.metadata.PackagePath) -> Path:
+    return Path(os.fspath(file.locate())).resolve()
 
 
 def _in_wheel(wheel: str, names: tuple[str, ...]) -> Iterator[Path]:
-    for path, _ in wheel_files(wheel):
-        if path.name in names and path.is_file():
+    for file in _files(wheel):
+        if file.name in names and (path := _located(file)).is_file():
             yield path
 
 

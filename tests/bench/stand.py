@@ -39,7 +39,7 @@ RELAY = (*COMMAND[:-1], "relay")
 START_S = 30.0
 STOP_S = 15.0
 LOG_MB = 512
-"""As much as half a minute of the rows that write most."""
+"""As much as half a minute of the rows that write most. BENCH_LOG_MB: another size."""
 PROBES_A_WORKER = 8
 """The kernel picks the gateway for each connection: so many miss one of several once in 3000 starts."""
 POLL_S = 0.02
@@ -251,8 +251,9 @@ async def open_stand(workers: int) -> AsyncIterator[Stand]:
 async def _fill_log(connection: asyncpg.Connection) -> None:
     """So that Postgres has files of its log to use again, as it has after its first minutes. A new one makes,
     zeroes and syncs 16 MB each time: the first scenario would wait for that, and others not."""
+    megabytes = int(os.environ.get("BENCH_LOG_MB", LOG_MB))
     message = "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1 << 20)))"
-    await connection.execute(f"{message} FROM generate_series(1, {LOG_MB})")
+    await connection.execute(f"{message} FROM generate_series(1, {megabytes})")
     await connection.execute("CHECKPOINT")
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ from gateway.dev.service_process import ServiceProcess
 START_S = 30.0
 DISK = Path("/tmp")
 MEMORY = Path("/dev/shm")
+INITIALIZED = "TESTS_INITIALIZED_POSTGRES"
+"""Set for the tests of a run and all that they start."""
 MEMORY_BYTES_LEAST = 4 << 30
 """Ten times what all servers of a run of the suite hold at once."""
 
@@ -115,6 +118,7 @@ class Servers:
 
     async def start(self) -> None:
         await self.redis.start()
+        take_initialized(self.postgres_server)
         await self.postgres.start()
         await create_database(self.database_url("postgres"), DATABASE)
 
@@ -128,6 +132,24 @@ class Servers:
         for server in (self.redis, self.postgres):
             server.resume()
             server.keeper.stop(hurried=lambda: True)
+
+
+def take_initialized(server: PostgresServer) -> None:
+    """Data for a server that has none: a copy of what initdb has made for the first, in the folder that
+    INITIALIZED names. It is left to initdb where that is not set, and where the data is to be durable. Copies
+    have the same system identifier."""
+    named = os.environ.get(INITIALIZED)
+    if named is None or server.durable or server.data.exists():
+        return
+    kept = Path(named)
+    if kept.exists():
+        subprocess.run(["cp", "-a", kept, server.data], check=True)
+        return
+    server.command()
+    unfinished = kept.with_name(f"{kept.name}-{os.getpid()}")
+    subprocess.run(["cp", "-a", server.data, unfinished], check=True)
+    with suppress(OSError):  # another process was first
+        unfinished.rename(kept)
 
 
 def servers_in(folder: Path, *, durable: bool = False, redis_binary: Path | None = None) -> Servers:
