@@ -261,7 +261,10 @@ def next_chain(chain: str, first_version: int, digests: bytes, versions: tuple[i
     """The chain after an append: equal chains mean equal rows at equal versions, in one order. `versions` are
     those of all its events, where they may not follow each other: an append to several streams.
     The scripts compute the same with `redis.sha1hex`."""
-    if versions and versions != tuple(range(first_version, first_version + len(versions))):
+    if versions and not (
+        versions[-1] - versions[0] == len(versions) - 1  # as seldom: of several streams, each has its own
+        and versions == tuple(range(first_version, first_version + len(versions)))
+    ):
         numbers = ",".join(map(str, versions)).encode()
         framed = b"%s:%s:%s" % (chain.encode(), numbers, digests)
     else:
@@ -599,6 +602,9 @@ def appended_of(
 _derived = sha1(b"sluice/implied/1", usedforsecurity=False).copy
 """A hash that is copied is at hand sooner than one that is made."""
 
+_NO_VERSION: Final = ~(0xF << 76 | 0x3 << 62)
+_VERSION_5: Final = 0x5 << 76 | 0x2 << 62
+
 
 def derived_id(cause: bytes, number: int) -> bytes:
     """The id of the event number `number` that the event `cause` implies: a UUIDv5, 16 bytes."""
@@ -613,9 +619,7 @@ def id_of(made_of: bytes) -> bytes:
 
 
 def _version_5(digest: bytes) -> bytes:
-    made = bytearray(digest[:16])
-    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
-    return bytes(made)
+    return (int.from_bytes(digest[:16]) & _NO_VERSION | _VERSION_5).to_bytes(16)
 
 
 def implied_among(ids: Sequence[bytes]) -> int:

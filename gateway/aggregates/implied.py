@@ -110,14 +110,12 @@ class Judging(msgspec.Struct, eq=False):
         append, budgets = self.append, Budgets.of(self.bytes_max, at_once)
         types = self.deployed.spec.aggregate_types
         rows = _own_rows(append)
-        numbers = dict(zip(append.streams, range(len(rows)), strict=False))
+        spread = append.spread
+        numbers = {append.stream: 0} if spread is None else {each: n for n, each in enumerate(spread.streams)}
         tips: dict[Stream, Folded] = {}
         pinned: dict[int, int] = {}
         last: dict[Stream, Record | None] = {}
-        at = 0
-        while at < len(rows):
-            row = rows[at]
-            at += 1
+        for row in rows:  # behind which comes what they imply
             declared = types.get(row.stream.aggregate_type)
             if declared is None:
                 continue
@@ -160,9 +158,9 @@ class Judging(msgspec.Struct, eq=False):
                 implied = self._implied(row, event_type, verdict, len(rows), budgets)
             except _Refused as refused:
                 return Judged(append, pinned, refused=refused.refused)
-            rows += implied
             for each in implied:
                 each.number = numbers.setdefault(each.stream, len(numbers))
+            rows += implied
         try:
             return Judged(self._whole(rows, numbers), pinned)
         except _Refused as refused:
@@ -202,10 +200,9 @@ class Judging(msgspec.Struct, eq=False):
         if len(found) > room:
             why = f"One append implies at most {IMPLIED_MAX} events."
             raise _Refused(ImplicationRefused(row.own, "invalid_field", why, f"{base}{found[-1].path}"))
-        at_random = _at_random(self.append)
-        return [self._row(row, n, each, f"{base}{each.path}", at_random) for n, each in enumerate(found)]
+        return [self._row(row, n, each, f"{base}{each.path}") for n, each in enumerate(found)]
 
-    def _row(self, cause: _Row, number: int, each: Emitted, path: str, at_random: bool) -> _Row:
+    def _row(self, cause: _Row, number: int, each: Emitted, path: str) -> _Row:
         """Raises _Refused."""
         of = self.deployed.spec.aggregate_types[each.emit.aggregate_type]
         event_type, event_id = of.events[each.emit.event_type], derived_id(cause.event.id, number)
@@ -224,7 +221,7 @@ class Judging(msgspec.Struct, eq=False):
         )  # fmt: skip
         if event_type.revision != 1:
             event = revised(event, event_type.revision)
-        fresh = at_random and each.id is None and of.at_random
+        fresh = each.id is None and of.at_random and _at_random(self.append)
         return _Row(found.stream, 0, event, cause.own, cause.level + 1, path, found.tags, found, fresh)
 
     def _whole(self, rows: list[_Row], numbers: Mapping[Stream, int]) -> Append:
@@ -240,7 +237,7 @@ class Judging(msgspec.Struct, eq=False):
             raise _Refused(ImplicationRefused(rows[-1].own, "invalid_field", why, rows[-1].path))
         others, spread = append.others, append.spread
         if len(streams) > 1:
-            others = (*others, *(ANY_LENGTH,) * (len(streams) - len(append.streams)))
+            others += (ANY_LENGTH,) * (len(streams) - 1 - len(others))
             spread = Spread(streams, tuple([row.number for row in rows]))
         events: list[Event] = []
         tags, fresh = append.tags, append.fresh
@@ -331,9 +328,10 @@ def admitted(
 def _at_random(append: Append) -> bool:
     """Whether what is made of the ids of its own events is made for this append: a client may have chosen
     them, and those of reactions are the same each time."""
-    if len(append.events) == 1:  # as nearly always
-        return not append.retry.chosen_events and append.append_id[6] >> 4 == 7
-    return not append.retry.chosen_events and all(each.id[6] >> 4 == 7 for each in append.events)
+    events = append.events
+    if append.retry.chosen_events:
+        return False
+    return events[0].id[6] >> 4 == 7 and (len(events) == 1 or all(each.id[6] >> 4 == 7 for each in events))
 
 
 def _own_rows(append: Append) -> list[_Row]:

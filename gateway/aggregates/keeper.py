@@ -79,8 +79,11 @@ class Keeper:
                 if last >= first:
                     self._due_at(stream, last, events[last - first + 1 :])
             else:
-                for (stream, version), event in zip(each.places(), each.events, strict=True):
-                    self._recent.add(stream, version, (event,))
+                for stream, version, event in zip(
+                    each.spread.each_stream, each.versions, each.events, strict=True
+                ):
+                    if self._recent:
+                        self._recent.add(stream, version, (event,))
                     if version % FOLD_EVERY == 0:
                         self._due_at(stream, version, ())
 

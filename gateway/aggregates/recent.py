@@ -50,6 +50,10 @@ class RecentEvents:
         self._runs: dict[Stream, _Run] = {}  # in the order of `since_s`
         self.size_bytes = 0
 
+    def __len__(self) -> int:
+        """Of how many streams it holds events."""
+        return len(self._runs)
+
     def begin(self, stream: Stream, first: int) -> bool:
         """The stream's events from version `first` on are held, if they are committed here. False: some are
         already, or there is no room."""

@@ -116,17 +116,28 @@ class Ruled:
             return
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None or append.condition is not None or judging.implies(append, deployed):
-                whole = self.several.at_once(append, deployed)
-                if whole is None:
-                    self._take_several(append, waiter)
-                else:
-                    plain.append((whole, waiter))
-            elif judging.is_ruled(append.stream, deployed):
-                self._take(append, waiter, deployed)
-            else:
-                plain.append((append, waiter))
+            whole = self._whole(append, waiter, deployed)
+            if whole is not None:
+                plain.append((whole, waiter))
         self._log.append_each(tenant, plain)
+
+    def take(self, append: Append, waiter: Waiter, deployed: Deployed) -> None:
+        """The same of one, by the tenant's spec of this moment."""
+        whole = self._whole(append, waiter, deployed)
+        if whole is not None:
+            self._log.append_each(append.stream.tenant, ((whole, waiter),))
+
+    def _whole(self, append: Append, waiter: Waiter, deployed: Deployed) -> Append | None:
+        """What the log is asked for; None where that has to wait, for which it is taken on."""
+        if append.spread is not None or append.condition is not None or judging.implies(append, deployed):
+            whole = self.several.at_once(append, deployed)
+            if whole is None:
+                self._take_several(append, waiter)
+            return whole
+        if judging.is_ruled(append.stream, deployed):
+            self._take(append, waiter, deployed)
+            return None
+        return append
 
     def _take_several(self, append: Append, waiter: Waiter) -> None:
         async def settle() -> None:

@@ -6,8 +6,9 @@ it names would take the product of what each of them may take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 LOOKS_MAX: Final = 250_000
 """Items that the operations of one event may test one by one: about a second."""
@@ -48,8 +49,7 @@ class TakesLong(Exception):
     """More than may be done at once, where everything else waits for it."""
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct, gc=False):
     """`looks` are the present event's; `at_once` are those that are left for all events together where the
     work is done at once, None where it is done beside everything else. `bytes_max` is how long a state may
     be; what is made meanwhile may be twice as long."""

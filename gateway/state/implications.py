@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -16,8 +17,12 @@ from gateway.state.budget import Budget, Misfit
 from gateway.state.predicates import Where
 from gateway.state.templates import View, value_of
 from gateway.state.values import Node, decode_fields, encode, items_of, kind, opened, plain
-from spec.handlers import Template
+from spec.handlers import Root, Template
 from spec.implications import Emit, EmitEach, Implication, Schedule
+
+_DATA: Final = Root.DATA
+_STATE: Final = Root.STATE
+_NO_STATE: Final = b"{}"
 
 
 class Emitted(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +47,9 @@ def view_of(recorded: Recorded, state_json: bytes, budget: Budget | None = None)
     are this event's from here on."""
     budget = budget or Budget()
     budget.looks = 0
-    return View.of(recorded, opened(recorded.event.payload or b"null"), decode_fields(state_json), budget)
+    text = recorded.event.payload
+    state = {} if state_json == _NO_STATE else decode_fields(state_json)
+    return View(recorded, text, {_DATA: opened(text or b"null"), _STATE: state}, budget)
 
 
 def emitted(view: View, implications: Sequence[Implication], most: int) -> list[Emitted] | Unfit:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from gateway.events import Recorded
 from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
 from gateway.state.fold import Folded, fold_within
@@ -71,8 +73,7 @@ def judge(
     return judge_within(before, events, rules_of, handler_of, Budgets.of(bytes_max, at_once))
 
 
-@dataclass(frozen=True, slots=True)
-class Budgets:
+class Budgets(msgspec.Struct, frozen=True):
     """Of what rules, and of what folds take, of all events that are judged together."""
 
     judging: Budget

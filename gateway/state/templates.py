@@ -88,25 +88,23 @@ class View:
 
 def value_of(template: Template, view: View) -> Node | None:
     """A value that shares nothing with the state; None if it is an absent optional path. Raises Misfit."""
-    match template:
-        case Path():
-            found = found_at(template, view)
-            if found is not None:
-                return view.counted(found)
-            return None if template.optional else view.counted(_NULL)
-        case Constant(value):
-            return view.counted(Raw(encode(value)))
-        case ObjectTemplate(fields):
-            return _object(fields, view)
-        case ListTemplate(items):
-            view.size += len(items) + 2
-            view.takes(len(items))
-            made = (value_of(item, view) for item in items)
-            return [item for item in made if item is not None]
-        case MergeTemplate(parts):
-            return _merged(parts, view)
-        case _:
-            assert_never(template)
+    if isinstance(template, Path):  # not by `match`, which takes as long as the rest of a short path
+        found = found_at(template, view)
+        if found is not None:
+            return view.counted(found)
+        return None if template.optional else view.counted(_NULL)
+    if isinstance(template, ObjectTemplate):
+        return _object(template.fields, view)
+    if isinstance(template, Constant):
+        return view.counted(Raw(encode(template.value)))
+    if isinstance(template, ListTemplate):
+        view.size += len(template.items) + 2
+        view.takes(len(template.items))
+        made = (value_of(item, view) for item in template.items)
+        return [item for item in made if item is not None]
+    if isinstance(template, MergeTemplate):
+        return _merged(template.parts, view)
+    assert_never(template)
 
 
 _NULL: Final = Raw(b"null")
@@ -147,11 +145,13 @@ def found_at(path: Path, view: View) -> Raw | None:
     """What stands at the path, if anything does."""
     if path.root is Root.DATA and not path.fields and view.text is not None:
         return decode_raw(view.text)
-    node = _root(path, view)
-    if EACH in path.fields:
+    node, fields = view.roots.get(path.root), path.fields
+    if node is None:
+        node = _made_root(path, view)
+    if EACH in fields:
         node = None if node is None else _all_at(node, path, view)
     else:
-        for step in path.fields:
+        for step in fields:
             if node is None:
                 break
             if isinstance(node, dict):
@@ -196,10 +196,8 @@ def _opens(size: int, path: Path, view: View) -> None:
     count(size // COPIED_BYTES)
 
 
-def _root(path: Path, view: View) -> Node | None:
-    node = view.roots.get(path.root)
-    if node is not None:
-        return node
+def _made_root(path: Path, view: View) -> Node | None:
+    """One that is no value of the view."""
     match path.root:
         case Root.KEY:
             return Raw(encode(view.recorded.stream.key))

@@ -116,9 +116,11 @@ class FastAppends:
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
         call = Call(principal, append, asked.minimal, correlation_id, reply, settled=self._told.add)
-        writer = self._ruled if deployed.spec.ruled or deployed.spec.implies else self._log
         try:
-            writer.append_each(tenant, ((append, call),))
+            if deployed.spec.ruled or deployed.spec.implies:
+                self._ruled.take(append, call, deployed)
+            else:
+                self._log.append_each(tenant, ((append, call),))
         except Exception:  # the append may be queued: judged once more, it could be committed twice
             self._fail(call)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -70,13 +70,11 @@ def sequence_call(
         packed, digests, told = append.packed, append.digests, hint.encode()
         count = len(packed)
         if append.spread is not None:
-            others = append.spread.streams[1:]
+            _, *others = append.spread.streams
             first, *more = hint.split(" ") if hint else [""] * (1 + len(others))
             told = first.encode()
-            # Lua's MessagePack has no bytes.
-            order = "".join([chr(1 + which) for which in append.spread.order])
-            spread.append((n, len(names), append.others, more, order))
-            names += [keys.stream(stream) for stream in others]
+            spread.append((n, len(names), append.others, more, _order(append.spread.order)))
+            names += map(keys.stream, others)
         front = _array(1 + count) + append.header
         size = append.size_bytes if append.condition is None else sum(map(len, packed))
         bodies.append(front)
@@ -183,6 +181,13 @@ def _conditions(
 def _sizes(count: int) -> Callable[..., bytes]:
     """Packs so many."""
     return struct.Struct(f">{count}I").pack
+
+
+@lru_cache(256)
+def _order(order: tuple[int, ...]) -> str:
+    """The numbers of the streams of an append's events, from 1, as characters: Lua's MessagePack has no
+    bytes."""
+    return "".join([chr(1 + which) for which in order])
 
 
 @cache
