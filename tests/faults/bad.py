@@ -71,7 +71,7 @@ def _commit_without_swap() -> None:
 
 def _fence_by_run_id() -> None:
     _edit(
-        "string.match(info, 'master_replid:(%x+)')",
+        "before and match(info, '^%x+', before + 1)",
         "string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')",
     )
 
@@ -108,7 +108,7 @@ def _validate_all_then_write() -> None:
     before = "local before, v, versions, answer = q, nil, nil, nil"
     _edit(before, f"if not of then head = added[key] or head end {before}", "sequence")
     _edit("  heads[key] = head\n", "  added[key] = head\n", "sequence")
-    _edit("    claimed[identity] = value\n", "", "sequence")
+    _edit("      claimed[identity] = claim\n", "", "sequence")
 
 
 def _no_call_number() -> None:
@@ -148,7 +148,7 @@ def _evict_unnoted() -> None:
 
 
 def _fence_by_shard() -> None:
-    _edit("string.match(info, 'master_replid:(%x+)')", "redis.call('CLUSTER', 'MYSHARDID')")
+    _edit("before and match(info, '^%x+', before + 1)", "redis.call('CLUSTER', 'MYSHARDID')")
 
 
 def _silence_is_a_refusal() -> None:

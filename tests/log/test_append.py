@@ -33,7 +33,7 @@ from tests.support.drive import (
 )
 
 WRITERS = 64
-OTHER_KEYS = 8
+OTHER_KEYS = 6
 """Of a call of sequence.lua, beside a stream for each append."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ async def test_appends_of_one_call_follow_each_other(partition: Partition) -> No
     assert (int(q), h, int(q_after), h_after.decode(), int(c), as_of) == (0, b"", 8, chain, 0, b"1.0")
     meta = await partition.meta()
     assert (meta["q"], meta["h"], meta["c"], meta["torn"]) == ("8", chain, "0", "")
+
+
+async def test_what_serves_its_epoch_only_is_not_in_the_file(partition: Partition, redis: Redis) -> None:
+    """Streams, identities and numbers of calls: a server that reads its file begins another epoch."""
+    keys, stream = partition.keys, new_stream()
+    await partition.answers(append(stream, key=b"k"))
+    there = await redis.config_get("dir", "appenddirname")
+    (written,) = (Path(there["dir"]) / there["appenddirname"]).glob("*.incr.aof")
+    command = rf"\r\n([A-Z]+)\r\n\$\d+\r\n({re.escape(keys.prefix)}\S+)\r\n"
+    named = set(re.findall(command.encode(), written.read_bytes()))
+    assert named == {(b"XADD", keys.journal.encode()), (b"HSET", keys.heads.encode())}
 
 
 async def test_the_journal_holds_what_any_gateway_needs_to_commit(partition: Partition) -> None:

@@ -59,7 +59,7 @@ def sequence_call(
     between them; `expected` stands in place of what the appends ask for themselves; `looks` are those of
     their conditions."""
     expected = [append.expected for append in appends] if expected is None else expected
-    names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads, *keys.tags]
+    names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
     names += [keys.stream(append.stream) for append in appends]
     identities: list[bytes] = []
     facts: list[bytes] = []
@@ -88,20 +88,16 @@ def sequence_call(
         )  # fmt: skip
         if count > 1:
             facts += (digests[32:], _sizes(count)(*map(len, packed)))
+    args: list[str | bytes | int] = [*head, b"".join(identities), b"".join(facts), b"".join(bodies)]
     several = _pack(spread) if spread else b""
-    conditions, tags = _conditions(keys, appends, looks, names) if any(looks) else (b"", b"")
     claiming = b"".join([_claiming(*each) for each in claims])
-    return names, [
-        *head,
-        b"".join(identities),
-        b"".join(facts),
-        b"".join(bodies),
-        several,
-        claiming,
-        conditions,
-        tags,
-        b"".join([_tags(n, each.tag_keys) for n, each in enumerate(appends, 1) if each.tag_keys]),
-    ]
+    conditions, tags, own = _conditions(keys, appends, looks) if any(looks) else (b"", b"", [])
+    declared = b"".join([_tags(n, each.tag_keys) for n, each in enumerate(appends, 1) if each.tag_keys])
+    if conditions or declared:
+        return [*names, *keys.tags, *own], [*args, several, claiming, conditions, tags, declared]
+    if several or claiming:
+        args += (several, claiming)
+    return names, args
 
 
 def _claiming(number: int, looked_up: int, taken: bool, values: Sequence[bytes]) -> bytes:
@@ -159,9 +155,10 @@ def _boundary(tenant: bytes, items: Items) -> Boundary:
 
 
 def _conditions(
-    keys: PartitionKeys, appends: Sequence[Append], looks: Sequence[Look | None], names: list[str]
-) -> tuple[bytes, bytes]:
-    """ARGV 15 and 16; `names` gets the streams that the tags are the own ones of."""
+    keys: PartitionKeys, appends: Sequence[Append], looks: Sequence[Look | None]
+) -> tuple[bytes, bytes, list[str]]:
+    """ARGV 15 and 16, and the streams that the tags are the own ones of."""
+    own: list[str] = []
     conditions: list[bytes] = []
     tags: list[bytes] = []
     for n, (append, look) in enumerate(zip(appends, looks, strict=True), 1):
@@ -173,8 +170,8 @@ def _conditions(
             facts = _condition_facts(n, condition.after, look.seq, look.matched)
             conditions += (facts, of.counts, told, of.items)
             tags.append(of.keys)
-            names += [keys.own_stream(tenant, tag) for tag in of.tags]
-    return b"".join(conditions), b"".join(tags)
+            own += [keys.own_stream(tenant, tag) for tag in of.tags]
+    return b"".join(conditions), b"".join(tags), own
 
 
 @cache

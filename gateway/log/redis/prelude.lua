@@ -15,50 +15,46 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- The same, always as text, and cheap below 1e14: no printf of a double, which costs as much as a small command.
-local char, floor, thousands = string.char, math.floor, {}
+-- The same, always as text, and cheap below 1e14: no printf of a double, which costs as much as a small command, and no
+-- call of a function, which costs as much as two concatenations.
+local find, match, thousands = string.find, string.match, {}
+local DIGITS = { [0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9' }
 local function text(number)
-  if number < 10 then return char(48 + number) end
-  if number < 100 then
-    local tens = floor(number / 10)
-    return char(48 + tens, 48 + number - 10 * tens)
-  end
-  local high = floor(number / 1000)
-  local low = number - 1000 * high
-  local hundreds = floor(low / 100)
-  local tens = floor(low / 10)
-  local digits = char(48 + hundreds, 48 + tens - 10 * hundreds, 48 + low - 10 * tens)
-  if high == 0 then return digits end
-  local front = thousands[high]
+  if number < 10 then return DIGITS[number] end
+  local ones = number % 10
+  if number < 100 then return DIGITS[(number - ones) / 10] .. DIGITS[ones] end
+  local low, tens = number % 1000, number % 100 - ones
+  local high, hundreds = (number - low) / 1000, low - tens - ones
+  local front = high == 0 and '' or thousands[high]
   if not front then
     front = string.format('%.0f', high)
     thousands[high] = front
   end
-  return front .. digits
+  return front .. DIGITS[hundreds / 100] .. DIGITS[tens / 10] .. DIGITS[ones]
 end
 
 local function server_identity()
   local info = redis.call('INFO', 'replication')
-  local master = string.find(info, 'role:master', 1, true) ~= nil
-  return master, string.match(info, 'master_replid:(%x+)')
+  local _, before = find(info, 'master_replid:', 1, true)
+  local replid = before and match(info, '^%x+', before + 1)
+  return find(info, 'role:master', 1, true) ~= nil, replid
 end
 
 -- Identity of the server first, then epoch and torn flag: nothing else of the partition may be believed
 -- before these hold. Returns the meta fields q, h, c, e (the highest seq of an event that was evicted), bucket
--- size, t (all declared tags behind that seq are in the tag hashes), tq (up to this one) and the bucket of the newer one
--- of these hashes; or nil and the reason. `as_of` is '<epoch>.<q>', the moment at which what a script tells is true.
+-- size, tq (up to that seq all declared tags are in the tag hashes); or nil and the reason. `as_of` is '<epoch>.<q>', the moment at which what a script tells is true.
 local function open_partition(epoch)
   local master, replid = server_identity()
   if not master then return nil, 'replica' end
   local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'e', 'w', 'past', 'format',
-    't', 'turn', 'tq')
+    'tq')
   if not m[1] then return nil, 'missing' end
   if (m[10] or '1') ~= FORMAT then return nil, 'format' end
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end
   return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), e = tonumber(m[7]), w = tonumber(m[8]),
-    past = m[9] or '', t = tonumber(m[11] or ''), turn = tonumber(m[12] or ''), tq = tonumber(m[13] or ''),
+    past = m[9] or '', tq = tonumber(m[11] or ''),
     as_of = epoch .. '.' .. m[4] }
 end
 
@@ -81,27 +77,34 @@ local function past_and(p)
   return string.sub(p.past .. ' ' .. text(p.q) .. ':' .. p.h, -480)
 end
 
--- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed. False: this
--- Redis lacks what was committed in its own epoch, so it was set back.
-local function advance(p, journal, seq, chain)
+-- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed: then `ch` is that
+-- chain, and the caller writes both. False: this Redis lacks what was committed in its own epoch, so it was set back.
+local function follow(p, journal, seq, chain)
   if seq > p.q then return false end
   if seq <= p.c then return true end
   local here
   if seq == p.q then
     here = p.h
   else
-    here = string.match(p.past, ' ' .. text(seq) .. ':(%x*)') or chain_in(journal, text(seq))
+    local _, before = find(p.past, ' ' .. text(seq) .. ':', 1, true)
+    here = before and match(p.past, '^%x*', before + 1) or chain_in(journal, text(seq))
   end
   if here == chain then
-    p.c = seq
-    redis.call('HSET', META, 'c', whole(seq), 'ch', chain)
+    p.c, p.ch = seq, chain
   end
   return true
 end
 
--- Between these two, writes go neither into the append-only file nor to replicas: streams are a copy of what the
--- journal and Postgres hold, and a server that restarts or is promoted ends the epoch that they belong to
--- (docs/decisions/0010, 0023).
+-- The same, written at once.
+local function advance(p, journal, seq, chain)
+  if not follow(p, journal, seq, chain) then return false end
+  if p.ch then redis.call('HSET', META, 'c', whole(p.c), 'ch', p.ch) end
+  return true
+end
+
+-- Between these two, writes go neither into the append-only file nor to replicas: a server that restarts or is promoted
+-- ends the epoch that they belong to (docs/decisions/0010, 0023). Streams are a copy of what the journal and Postgres
+-- hold; identities, numbers of calls and tags are of use in their epoch only.
 local function here_alone()
   redis.set_repl(redis.REPL_NONE)
 end

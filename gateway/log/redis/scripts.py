@@ -29,6 +29,8 @@ from gateway.log.redis.servers import Server, pack
 from gateway.telemetry.redact import reason
 
 _PRELUDE: Final = "prelude.lua"
+_BEFORE: Final = {"sequence": ("conditions.lua",)}
+"""What is put between the prelude and a script."""
 _SCRIPTS: Final = (
     "sequence", "read", "fill", "journal", "inspect", "install", "look", "evict", "clear", "entries", "probe",
 )  # fmt: skip
@@ -64,7 +66,8 @@ class _Script:
     def __init__(self, name: str) -> None:
         folder = files("gateway.log.redis")
         self.name = name
-        self.text = (folder / _PRELUDE).read_text() + (folder / f"{name}.lua").read_text()
+        parts = (_PRELUDE, *_BEFORE.get(name, ()), f"{name}.lua")
+        self.text = "".join([(folder / part).read_text() for part in parts])
         self.digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
