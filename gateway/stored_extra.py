@@ -47,9 +47,9 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Stored).decode
 
 
-def guarded(extra: bytes | None) -> bytes | None:
+def guarded(extra: bytes) -> bytes:
     """As it is stored without a record: what a client sends is never taken for one."""
-    if extra is None or not extra.startswith(_BEGINS):
+    if not extra.startswith(_BEGINS):
         return extra
     return b'%b%b,"$extra":%b}' % (_BEGINS, _NOT_DECLARED, extra)
 

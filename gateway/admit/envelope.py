@@ -359,7 +359,7 @@ def _envelope(
         metadata.skip_occ is True,
         _lower(metadata.event_id),
         _lower(metadata.causation_id),
-        None if extra == b"null" else guarded(extra),
+        None if extra is None or extra == b"null" else guarded(extra),
         parent,
         source,
         skip_unchanged,

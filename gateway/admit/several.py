@@ -288,7 +288,7 @@ def _envelope(read: Read) -> Envelope:
     extra = None if metadata.extra is UNSET else bytes(metadata.extra)
     return Envelope(
         tuple(events), metadata.actor.type, metadata.actor.id, None, None, None, False, None,
-        causation, None if extra == b"null" else guarded(extra), None,
+        causation, None if extra is None or extra == b"null" else guarded(extra), None,
     )  # fmt: skip
 
 

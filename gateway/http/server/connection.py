@@ -202,11 +202,11 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
-    def _begin_after_all(self, ride: FastExchange, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    def _begin_after_all(self, ride: FastExchange, target: bytes, found: dict[bytes, bytes]) -> None:
         """The same for a GET that the fast path took and can't answer. It is the first in line."""
         if ride.disconnected:
             return
-        cycle = self._cycle(b"GET", target, headers, ride.keep_alive)
+        cycle = self._cycle(b"GET", target, list(found.items()), ride.keep_alive)
         cycle.more_body = False
         if self.cycle is ride:
             self.cycle = cycle

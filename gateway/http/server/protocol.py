@@ -11,7 +11,9 @@ fragments, targets in absolute form; trailers (uvicorn adds them to the headers 
 a refusal waits for the answers before it. Source: RFC 9112.
 tests/http/test_protocol.py pins each over a socket.
 
-An ordinary request pays one comparison for each of these; what is out of the ordinary is looked at twice.
+An ordinary request pays one comparison for each of these; what is out of the ordinary is looked at twice. One
+with the header of the one before, byte for byte but for target and length, is not parsed again: many clients
+send only such (framing.Head).
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from gateway.http.server.fast_path import FastPath
 from gateway.http.server.framing import (
     HASH,
     SLASH,
+    Head,
     Untrusted,
     blame,
     check_host,
+    head_of,
     origin_form,
 )
 from gateway.http.unread import Unread
@@ -58,6 +62,10 @@ had under way, so more than the largest body that is accepted. Beyond it the con
 HOLD_S: Final = 0.003
 """How long a request whose header came without its body waits for its body before the app sees it, which may
 answer at once: far less than a client notices, far more than lies between two writes of one program."""
+
+UNLIKE_MAX: Final = 3
+"""So often another header may follow than the one before, and then this connection keeps none: its client
+sends one of its own with each request."""
 
 
 def make_protocol(
@@ -111,6 +119,12 @@ class StrictProtocol(Connection):
         self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request for the fast path
         self._held_found: dict[bytes, bytes] = {}  # the same by name
         self._held_body = b""
+        self._between = True  # the parser is between two messages
+        self._chunk_begins = False  # with a message, which has not begun yet
+        self._leads = False  # the newest message began with this chunk
+        self._last: Head | None = None  # of the request that was parsed last, with nothing behind it
+        self._unlike = 0  # headers since one was like the one before
+        self._declined = False  # the fast path has seen what is parsed now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -123,6 +137,9 @@ class StrictProtocol(Connection):
         if self._over:
             return
         self._unset_keepalive_if_required()
+        if self._last is not None and self._take_like_the_last(self._last, data):
+            return
+        self._chunk_begins, self._leads = self._between, False
         headers, cycle, held_before = self.headers, self.cycle, self._held
         self._chunk, self._chunk_at = data, 0
         self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
@@ -256,6 +273,7 @@ class StrictProtocol(Connection):
 
     def on_message_begin(self) -> None:
         """In place of uvicorn's, which makes the scope here: most requests need none (fast_path.py)."""
+        self._leads, self._chunk_begins, self._between, self._last = self._chunk_begins, False, False, None
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -293,8 +311,10 @@ class StrictProtocol(Connection):
         if self._timer is not None:
             self._disarm()
         self.headers = self._trailers
+        declined, self._declined = self._declined, False
         if (
             self.fast_path is not None
+            and not declined
             and keep_alive
             and each_once
             and not self.expect_100_continue
@@ -313,29 +333,52 @@ class StrictProtocol(Connection):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        held, fast_path = self._held, self.fast_path
-        if held is None or fast_path is None:
+        self._between = True
+        held = self._held
+        if held is None:
             super().on_message_complete()
             return
-        ride = FastExchange(self.transport, self.on_response_complete, self._held_found.get(b"authorization"))
-        try:
-            taken = fast_path.take(
-                self.parser.get_method(),
-                self.url,
-                self._held_found,
-                self._held_body,
-                ride.reply,
-                partial(self._begin_after_all, ride, self.url, held),
-            )
-        except Exception:  # a bug before anything was handed over: the application judges the request instead
-            logger.exception("fast_path_failed", extra={"method": self.parser.get_method().decode("ascii")})
-            ride.disconnected, taken = True, False  # an answer that comes to it all the same is not sent
-        if taken:
+        method, target, found, body = self.parser.get_method(), self.url, self._held_found, self._held_body
+        if self._take(method, target, found, body):
             # Nothing of it is kept until the next one comes: what is freed at once is still in the cache.
-            self._held, self._held_found, self._held_body, self.cycle = None, {}, b"", ride
+            self._held, self._held_found, self._held_body = None, {}, b""
+            if self._leads and self._unlike < UNLIKE_MAX:
+                self._last = head_of(self._chunk, method, target, found, body)
         else:
             self._begin_held(held)
             super().on_message_complete()
+
+    def _take(self, method: bytes, target: bytes, found: dict[bytes, bytes], body: bytes) -> bool:
+        """Whether the fast path took the request."""
+        assert self.fast_path is not None
+        ride = FastExchange(self.transport, self.on_response_complete, found.get(b"authorization"))
+        begin_after_all = partial(self._begin_after_all, ride, target, found)
+        try:
+            taken = self.fast_path.take(method, target, found, body, ride.reply, begin_after_all)
+        except Exception:  # a bug before anything was handed over: the application judges the request instead
+            logger.exception("fast_path_failed", extra={"method": method.decode("ascii")})
+            ride.disconnected, taken = True, False  # an answer that comes to it all the same is not sent
+        if taken:
+            self.cycle = ride
+        return taken
+
+    def _take_like_the_last(self, last: Head, data: bytes) -> bool:
+        """Whether the chunk is one whole request with the last one's header, and the fast path took it."""
+        cycle = self.cycle
+        if cycle is None or not cycle.response_complete or self.flow.write_paused:
+            return False
+        again = last.again(data)
+        if again is None:
+            self._unlike += 1
+            return False
+        target, found, body = again
+        if not self._take(last.method, target, found, body):
+            self._declined = True
+            return False
+        self.url, self._unlike = target, 0
+        if self._timer is not None:
+            self._disarm()
+        return True
 
     def _begin_held(self, headers: list[tuple[bytes, bytes]]) -> None:
         """The request goes the usual way, with what came of its body so far: that is kept once."""

@@ -1,0 +1,251 @@
+"""Requests with the header of the one before are not parsed again: they mean what llhttp says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httptools
+import pytest
+import uvicorn
+
+from gateway.http.server.framing import HEAD_BYTES_MAX, Head, head_of
+from gateway.http.server.protocol import UNLIKE_MAX, StrictProtocol, make_protocol
+
+LINES = b"Host: h\r\nAuthorization: Bearer %b\r\nContent-Type: application/json\r\n"
+MUTATIONS = 20_000
+
+
+def post(target: bytes, body: bytes, key: bytes = b"k", more: bytes = b"") -> bytes:
+    lines = LINES % key + more + b"Content-Length: %d\r\n\r\n" % len(body)
+    return b"POST %b HTTP/1.1\r\n%b%b" % (target, lines, body)
+
+
+def get(target: bytes) -> bytes:
+    return b"GET %b HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer k\r\n\r\n" % target
+
+
+@dataclass
+class Parsed:
+    """What llhttp says of a chunk."""
+
+    messages: list[tuple[bytes, dict[bytes, bytes], bytes]] = field(default_factory=list)
+    begun: int = 0
+
+    def on_message_begin(self) -> None:
+        self.begun += 1
+        self.target, self.body, self.headers = b"", b"", dict[bytes, bytes]()
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.lower()] = value.rstrip(b" \t")
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.messages.append((self.target, self.headers, self.body))
+
+
+def parsed(chunk: bytes) -> Parsed | None:
+    found = Parsed()
+    try:
+        httptools.HttpRequestParser(found).feed_data(chunk)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        return None
+    return found
+
+
+def head(chunk: bytes) -> Head:
+    told = parsed(chunk)
+    assert told is not None
+    ((target, found, body),) = told.messages
+    known = head_of(chunk, chunk[: chunk.index(b" ")], target, found, body)
+    assert known is not None
+    return known
+
+
+@pytest.mark.parametrize("first", [post(b"/order/1/was_placed", b"{}"), get(b"/order/1/state")])
+def test_a_chunk_that_is_known_again_is_what_llhttp_parses(first: bytes) -> None:
+    known, chance, again = head(first), random.Random(11), 0
+    for _ in range(MUTATIONS):
+        chunk = bytearray(first)
+        for _ in range(chance.randint(1, 2)):
+            at = chance.randrange(len(chunk))
+            chunk[at : at + chance.choice((0, 1, 1, 1))] = chance.choice(
+                (b"", b"\r\n", b"\r", b" ", b"/", b"#", b"0", b"9", b"\0", b"\t", b"x", b"Y", b":", b"\xff")
+            )
+        told = known.again(bytes(chunk))
+        if told is not None:
+            again += 1
+            meant = parsed(bytes(chunk))
+            assert meant is not None
+            assert (meant.messages, meant.begun) == ([told], 1)
+    assert again > MUTATIONS // 100
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 3", b"content-length:3", b"CONTENT-LENGTH: 003"])
+def test_another_length_is_told_as_it_was_sent(length: bytes) -> None:
+    chunk = b"POST /a HTTP/1.1\r\nHost: h\r\n%b\r\nX: y\r\n\r\nabc" % length
+    known = head(chunk)
+    assert known.again(chunk) == (b"/a", known.found, b"abc")
+    longer = chunk.replace(b"3\r\n", b"12\r\n") + b"defghijkl"
+    told = known.again(longer)
+    assert told is not None
+    meant = parsed(longer)
+    assert meant is not None
+    assert [told] == meant.messages
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        post(b"/a", b"{}") * 2,
+        post(b"/a", b"{}", more=b"X: " + b"x" * HEAD_BYTES_MAX + b"\r\n"),
+        b"\r\n" + post(b"/a", b"{}"),
+    ],
+)
+def test_no_header_is_kept_of_a_chunk_that_holds_more_or_too_much(chunk: bytes) -> None:
+    told = parsed(chunk)
+    assert told is not None
+    target, found, body = told.messages[0]
+    assert head_of(chunk, b"POST", target, found, body) is None
+
+
+class Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name.endswith("name") else default
+
+    def set_protocol(self, protocol: Any) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class FastPath:
+    """Answers what it takes; declines what ends with `/no`."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[bytes, dict[bytes, bytes], bytes]] = []
+
+    def take(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        reply: Callable[[int, bytes, bytes], None],
+        give_up: Callable[[], None],
+    ) -> bool:
+        self.asked.append((target, headers, body))
+        if target.endswith(b"/no"):
+            return False
+        reply(200, b"", b"")
+        return True
+
+
+class Peer:
+    """One connection to a server of its own."""
+
+    def __init__(self) -> None:
+        self.fast_path = FastPath()
+        self.application: list[tuple[bytes, bytes]] = []
+        self.parsed = 0
+        peer = self
+
+        class Counting(make_protocol(fast_path=self.fast_path)):  # type: ignore[misc]
+            def on_headers_complete(self) -> None:
+                peer.parsed += 1
+                super().on_headers_complete()
+
+        config = uvicorn.Config(self._app, http=Counting, ws="none", interface="asgi3", log_config=None)
+        config.load()
+        self.protocol: StrictProtocol = Counting(config, uvicorn.server.ServerState(), {})
+        self.transport = Transport()
+        self.protocol.connection_made(self.transport)
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        body = (await receive())["body"]
+        while len(body) < int(dict(scope["headers"])[b"content-length"]):
+            body += (await receive())["body"]
+        self.application.append((scope["raw_path"], body))
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
+        await send(start)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(self, *chunks: bytes) -> None:
+        for chunk in chunks:
+            self.protocol.data_received(chunk)
+        await asyncio.gather(*self.protocol.tasks)
+
+
+async def test_a_request_with_the_header_of_the_one_before_is_not_parsed() -> None:
+    peer = Peer()
+    await peer.send(*[post(b"/a/%d/b" % n, b"1" * n) for n in range(1, 20)])
+    assert [(target, body) for target, _, body in peer.fast_path.asked] == [
+        (b"/a/%d/b" % n, b"1" * n) for n in range(1, 20)
+    ]
+    assert peer.parsed == 1
+    assert peer.transport.written.count(b"HTTP/1.1 200") == 19
+
+
+async def test_a_client_with_a_header_of_its_own_for_each_request_is_parsed_without_a_look() -> None:
+    peer = Peer()
+    await peer.send(*[post(b"/a", b"{}", b"%d" % n) for n in range(UNLIKE_MAX + 1)])
+    await peer.send(*[post(b"/a", b"{}")] * 3)
+    assert peer.parsed == UNLIKE_MAX + 4
+    assert [headers[b"authorization"] for _, headers, _ in peer.fast_path.asked[:2]] == [
+        b"Bearer 0",
+        b"Bearer 1",
+    ]
+
+
+async def test_what_the_fast_path_declines_is_offered_once_and_goes_to_the_application() -> None:
+    peer = Peer()
+    await peer.send(post(b"/a", b"{}"), post(b"/a/no", b"[]"))
+    assert [target for target, _, _ in peer.fast_path.asked] == [b"/a", b"/a/no"]
+    assert peer.application == [(b"/a/no", b"[]")]
+    await peer.send(post(b"/b", b"{}"))
+    assert peer.fast_path.asked[-1][0] == b"/b"
+
+
+async def test_a_header_in_a_body_is_never_kept() -> None:
+    """Else who shares a connection, behind a proxy, could lend its key to the requests of others."""
+    peer = Peer()
+    other = post(b"/a", b"{}", b"others")
+    lines = other[: -len(b"{}")]
+    mine = post(b"/a", other + b" " * len(lines), b"mine")
+    at = mine.index(b"\r\n\r\n") + 4
+    blanks = b"\r\n" * (len(lines) // 2)  # are no message
+    assert len(blanks) == len(lines)
+    await peer.send(mine[:at], mine[at:] + blanks, other)
+    keys = [headers[b"authorization"] for _, headers, _ in peer.fast_path.asked]
+    assert keys == [b"Bearer mine", b"Bearer others"]
+
+
+async def test_a_request_in_pieces_is_not_taken_for_a_whole_one() -> None:
+    peer = Peer()
+    whole = post(b"/a", b'{"n":1}')
+    for chunks in ((whole,), (whole[:-3], whole[-3:]), (whole,), (whole[:20], whole[20:]), (whole,)):
+        await peer.send(*chunks)
+    bodies = [body for _, _, body in peer.fast_path.asked] + [body for _, body in peer.application]
+    assert bodies == [b'{"n":1}'] * 5
