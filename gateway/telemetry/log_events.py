@@ -221,8 +221,8 @@ _ROWS: Final = (
         "appends_swept",
         "warning",
         ("partition", "appends"),
-        "Appends that stayed uncommitted for a tenth of a second were committed from the journal: the "
-        "gateway that sequenced them died, hangs, or is slow.",
+        "Appends that stayed uncommitted for a tenth of a second, this gateway's own for a second, were "
+        "committed from the journal: the gateway that sequenced them died, hangs, or is slow.",
         "Check the other gateways. With a single gateway: it lacks CPU, or Postgres is slow "
         "(sluice_commit_seconds).",
     ),

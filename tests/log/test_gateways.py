@@ -13,7 +13,7 @@ import pytest
 from uuid_utils import uuid7
 
 from gateway.events import OF_BATCH, OF_SEVERAL, Appended, Conflict, Mismatch, OutcomeUnknown, Stream
-from gateway.log.append import pacing
+from gateway.log.append import pacing, sweeper
 from gateway.log.epoch.partition import Partition
 from gateway.log.log import Log
 from tests.log.conftest import OpenLog
@@ -196,6 +196,31 @@ async def test_partitions_are_helped_at_once_without_getting_in_each_others_way(
     assert sum(await asyncio.gather(*(living._journal.commit(each) for each in partitions))) == 24
     await appended(living, *(append(each) for each in streams))
     await check_invariants(place, settles=False)
+
+
+async def test_what_a_gateway_is_committing_itself_is_not_committed_from_the_journal_too(
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "SWEEP_EVERY_S", 3600)
+    log, helped, stream = await open_log(), [], new_stream()
+
+    async def commit(proceed: Proceed, partition: Partition) -> Any:
+        helped.append(partition.number)
+        return await proceed()
+
+    interpose(log._journal, "commit", commit)
+    await opened(log, stream)
+    gate = hold_commits(log, stream)
+    waiting = log.append(append(stream))
+    await gate.arrived()
+    for _ in range(sweeper.OWN_LOOKS):
+        await log._sweeper.run_once()
+        assert not helped
+    await log._sweeper.run_once()
+    assert helped == [lane(log, stream).partition.number]  # the connection might hang
+    gate.open()
+    assert isinstance(await waiting, Appended)
+    await check_invariants(place)
 
 
 async def no_sweeping(*logs: Log) -> None:

@@ -14,7 +14,7 @@ from gateway.events import Quarantined
 from gateway.log.append.journal import CannotHelp, Journal, quarantine
 from gateway.log.append.pending import Pending, SequencedBatch
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
-from gateway.log.entries import SequencedAppend, chain_over
+from gateway.log.entries import chain_over
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.limits import Limits
@@ -65,7 +65,7 @@ class Committer:
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self._queue: deque[SequencedBatch] = deque()
-        self._running: list[SequencedAppend] = []  # of the run that commits now
+        self._run: SequencedBatch | None = None  # what commits now
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -77,10 +77,16 @@ class Committer:
     @property
     def appends(self) -> int:
         """How many are sequenced and not committed yet."""
-        return len(self._running) + sum(len(each.placed) for each in self._queue)
+        running = 0 if self._run is None else len(self._run.placed)
+        return running + sum(len(each.placed) for each in self._queue)
+
+    @property
+    def commits_next(self) -> bool:
+        """Whether it commits now what comes next in the partition, and waits for no other gateway."""
+        return self._run is not None and self._run.before[0] <= self._partition.committed_seq
 
     def put(self, sequenced: SequencedBatch) -> None:
-        if self._running:
+        if self._run is not None:
             self._make_ready(sequenced)
         self._queue.append(sequenced)
         self._room.clear()
@@ -115,8 +121,7 @@ class Committer:
                 self._settled.set()
                 self._work.clear()
                 await self._work.wait()
-            run = self._take()
-            self._running = run.placed
+            run = self._run = self._take()
             try:
                 await self._commit(run)
             except Overtaken:
@@ -124,7 +129,7 @@ class Committer:
             except LineageLost as loss:
                 await self._give_up(run, str(loss))
             finally:
-                self._running = []
+                self._run = None
 
     def _take(self) -> SequencedBatch:
         """The next call's appends, together with those of later calls that follow without a gap."""

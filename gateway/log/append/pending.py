@@ -370,6 +370,10 @@ class Commits(Protocol):
     def appends(self) -> int:
         """How many are sequenced and not committed yet."""
 
+    @property
+    def commits_next(self) -> bool:
+        """Whether what comes next in the partition is being committed by this gateway."""
+
     def put(self, sequenced: SequencedBatch) -> None: ...
 
     async def room(self) -> None:

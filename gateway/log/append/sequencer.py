@@ -181,6 +181,11 @@ class Sequencer:
         if self._queue.let_go():  # others may have waited behind it to be looked up
             self._work.set()
 
+    @property
+    def commits_next(self) -> bool:
+        """Whether what comes next in the partition is this gateway's, which commits it."""
+        return self._commits.commits_next
+
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""
         self._work.set()

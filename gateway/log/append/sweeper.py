@@ -1,8 +1,8 @@
 """Looks after partitions without a living gateway: a gateway that died leaves nothing behind.
 
 Ten times a second it asks Redis where each partition stands. What was sequenced and not committed for two
-looks in a row is committed from the journal; what contradicts this gateway's knowledge, or is of a server
-that was restarted or promoted since, is verified again.
+looks in a row is committed from the journal, a gateway's own only after a second more; what contradicts this
+gateway's knowledge, or is of a server that was restarted or promoted since, is verified again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from gateway.telemetry.redact import reason
 logger = logging.getLogger("sluice.log")
 
 SWEEP_EVERY_S = 0.1
+# For so many looks, a second, a gateway's own commits get no help.
+OWN_LOOKS = 10
 # Below that, a Redis that is well seems silent now and then, on a machine that is busy.
 _LOOK_LEAST_S = 0.25
 # How often a Redis that was done without is asked whether it writes again: each time, what all scripts do.
@@ -63,6 +65,7 @@ class Sweeper:
         metas = [partition.keys.meta for partition, _ in partitions]
         self._looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
         self._last: dict[int, Standing] = {}
+        self._waited: dict[int, int] = {}  # looks, for this gateway's own commits
         self._tried_at: dict[int, float] = {}
         self._returning: set[int] = set()  # in direct mode, at a Redis that was steady and has just written
         self._outage = outage
@@ -116,9 +119,18 @@ class Sweeper:
                 continue
             before = self._last.get(partition.number)
             self._last[partition.number] = standing
-            if before is not None and before.c == standing.c < standing.q:
+            if before is None or not before.c == standing.c < standing.q:
+                self._waited.pop(partition.number, None)
+            elif self._needs_help(partition.number, sequencer):
                 committed += await self._help(partition, sequencer)
         return committed
+
+    def _needs_help(self, number: int, sequencer: Sequencer) -> bool:
+        """What this gateway commits itself takes long where it is overloaded: to commit it from the journal
+        as well would be more work, and no gain. But its connection may hang."""
+        waited = self._waited.get(number, 0) + 1 if sequencer.commits_next else 0
+        self._waited[number] = waited
+        return not 0 < waited < OWN_LOOKS
 
     async def _look(self) -> list[Standing | Exception | None]:
         """An exception: its server does not say, or is another one by now."""
