@@ -16,7 +16,7 @@ from gateway.events import Recorded, Stream
 from gateway.follow.database import fetch
 from gateway.follow.model import Event
 from gateway.follow.recent import Recent
-from gateway.follow.threads import Steps, folding
+from gateway.follow.threads import Steps, in_turns
 from gateway.log.entries import SequencedAppend, event_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import MARK_BYTES, Place
@@ -79,8 +79,7 @@ class Events:
         appends = [] if self._recent is None else self._recent.behind(p, after, HANDED_EVENTS)
         if not appends:
             return None
-        count = sum([len(each.events) for each in appends])
-        found = await folding(count, 0, lambda _: _events_of_all(appends, tenant, types))
+        found = await in_turns(_events_of_all(appends, tenant, types))
         last = appends[-1]
         reached = Place(last.last_seq, last.digests[-32 : MARK_BYTES - 32])
         return Page(found, reached, max(head, reached.seq))

@@ -19,7 +19,7 @@ from gateway.follow.lists import misfit_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
 from gateway.follow.states import AggregateStates
-from gateway.follow.threads import Steps, Turn, data_bytes, folding, row_bytes
+from gateway.follow.threads import LIGHT_BYTES, Steps, Turn, folding, row_bytes
 from gateway.relay.position import Place
 from gateway.state.budget import OPERATIONS_A_LOOK, STATE_BYTES_MAX, Budget
 from gateway.state.budget import Misfit as Unfit
@@ -43,19 +43,37 @@ _ROW_LOOKS: Final = 2
 """What takes about as long as to test an item: to read so many keys; and half of what it takes to write a
 short row."""
 
+LIGHT_COUNTS: Final = 16
+"""So many operations that only count are folded in turns of the event loop, however many events there are."""
+
 _EMPTY: Final = b"{}"
 
 
 class _Plan(msgspec.Struct, frozen=True, gc=False):
-    """A rule, with what is the same for all events. `counts`: what it does, where it only counts."""
+    """A rule, with what is the same for all events. `counts`: what it does, where it only counts. `own_key`:
+    its key is the event's own; `key_field`: it stands in this field of the event's data."""
 
     rule: Rule
     counts: Counts | None
+    own_key: bool
+    key_field: str | None
 
     @classmethod
-    def of(cls, rule: Rule) -> _Plan:
-        counts = rule.do is not None and not rule.several and not rule.sees_aggregate
-        return cls(rule, counts_of(rule.do or ()) if counts else None)
+    def of(cls, rule: Rule, *, identifiers: bool) -> _Plan:
+        counts = None
+        if rule.do is not None and not rule.several and not rule.sees_aggregate:
+            counts = counts_of(rule.do)
+        match rule.key:
+            case Path(Root.KEY, ()) if identifiers:
+                return cls(rule, counts, True, None)
+            case Path(Root.DATA, (str(field),)):
+                return cls(rule, counts, False, field)
+        return cls(rule, counts, False, None)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it takes some microseconds for each event, if that is short."""
+        return self.counts is not None and len(self.counts.names) <= LIGHT_COUNTS
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +97,12 @@ class ProjectionOutput:
         self._singletons = spec.singletons
         self._states = states
         self._present: Final = presenting(spec)
-        self._plans: Final = {at: _Plan.of(rule) for at, rule in self._projection.on.items()}
+        identifiers = self._projection.key_kind == "identifier"
+        self._plans: Final = {
+            at: _Plan.of(rule, identifiers=identifiers) for at, rule in self._projection.on.items()
+        }
+        each_light = all(plan.is_light for plan in self._plans.values())
+        self._light: Final = each_light and self._present is None
         self._folded: Final = frozenset(
             at[0] for at, rule in self._projection.on.items() if rule.sees_aggregate
         )
@@ -96,11 +119,13 @@ class ProjectionOutput:
             return Changes((), 0, 0, ())
         folded = [each for each in wanted if each.recorded.stream.aggregate_type in self._folded]
         after = await self._states.after(folded, self._sees) if folded else {}
-        size = data_bytes(wanted) + sum(map(len, after.values()))
-        steps, misfits = await folding(len(wanted), size, partial(self._steps, wanted, after))
+        lengths = [len(each.recorded.event.payload or b"") for each in wanted]
+        light = self._light and max(lengths) <= LIGHT_BYTES
+        size = sum(lengths) + sum(map(len, after.values()))
+        steps, misfits = await folding(len(wanted), size, partial(self._steps, wanted, after), light=light)
         before = await rows.load({key for step in steps for key in step.keys})
         size += row_bytes(before)
-        puts, made, more = await folding(len(steps), size, partial(self._rows, steps, before))
+        puts, made, more = await folding(len(steps), size, partial(self._rows, steps, before), light=light)
         misfits += more
         return Changes(puts, made, len(misfits), misfits[-MISFITS_SHOWN:])
 
@@ -116,37 +141,39 @@ class ProjectionOutput:
     ) -> Steps[tuple[list[_Step], list[Misfit]]]:
         steps: list[_Step] = []
         misfits: list[Misfit] = []
-        budget = turn.budget
+        plans, budget = self._plans, turn.budget
         for each in events:
             yield
             if self._present is not None:
                 each = replace(each, recorded=self._present(each.recorded, _unreported, budget))
-            budget.looks = 0
-            plan, payload = self._plan(each.recorded), each.recorded.event.payload
+            recorded = each.recorded
+            plan = plans.get((recorded.stream.aggregate_type, recorded.event.type))
+            payload = recorded.event.payload
             if plan is None or payload is None:
                 continue
+            budget.looks = 0
             try:
-                step, bad = self._step(each, plan, payload, after, budget)
+                data = read(payload)
+                if data is None:
+                    raise Unfit("The event's data can't be read; compare it with the backup.")
+                key = None if plan.counts is None else self._key_at_once(plan, recorded, data)
+                if key is not None:
+                    steps.append(_Step(each, plan, data, None, (key,), 0))
+                    continue
+                step, bad = self._step(each, plan, data, after, budget)
             except Unfit as unfit:
                 step, bad = None, str(unfit)
             if bad:
-                misfits.append(misfit_of(each.recorded, None, bad))
+                misfits.append(misfit_of(recorded, None, bad))
             if step is not None:
                 steps.append(step)
         return steps, misfits
 
     def _step(
-        self, event: Event, plan: _Plan, payload: bytes, after: Mapping[int, bytes], budget: Budget
+        self, event: Event, plan: _Plan, data: Node, after: Mapping[int, bytes], budget: Budget
     ) -> tuple[_Step | None, str]:
         """None where the event names no row; and what is wrong with others of its keys, "" for none. Raises
         Misfit."""
-        data = read(payload)
-        if data is None:
-            raise Unfit("The event's data can't be read; compare it with the backup.")
-        if plan.counts is not None and isinstance(data, dict):
-            key = self._key_at_once(plan.rule.key, event.recorded, data)
-            if key is not None:
-                return _Step(event, plan, data, None, (key,), 0), ""
         view = _view(event, data, budget)
         state = after.get(event.place.seq)
         if state is not None:
@@ -154,16 +181,15 @@ class ProjectionOutput:
         keys, bad = self._keys(plan.rule, view)
         return (_Step(event, plan, data, view, keys, budget.looks) if keys else None), bad
 
-    def _key_at_once(self, path: Path, recorded: Recorded, data: Fields) -> str | None:
+    def _key_at_once(self, plan: _Plan, recorded: Recorded, data: Node) -> str | None:
         """The key where it is the event's own, or a field of its data; None where `_keys` says more. Raises
         Misfit."""
-        match path:
-            case Path(Root.KEY, ()) if self._projection.key_kind == "identifier":
-                return canonicalize(recorded.stream.key, self._singletons)
-            case Path(Root.DATA, (str(field),)):
-                found = data.get(field)
-                return None if found is None else self._key(found)
-        return None
+        if not isinstance(data, dict):
+            return None
+        if plan.own_key:
+            return canonicalize(recorded.stream.key, self._singletons)
+        found = None if plan.key_field is None else data.get(plan.key_field)
+        return None if found is None else self._key(found)
 
     def _keys(self, rule: Rule, view: View) -> tuple[Sequence[str], str]:
         """Of the rows, each once; and what is wrong with others in the list, "" for none. Raises Misfit."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.follow.database import statement
 from gateway.follow.model import Build, Changes, Put
+from gateway.log.entries import numbers
 from spec.lists import BY_MAX
 
 ROWS_A_STATEMENT: Final = 1500
-"""To encode so many takes the event loop about 7 ms: asyncpg looks at each item of each array."""
+"""To pack so many takes the event loop about 3 ms."""
 
 
 async def put(conn: Any, build: Build, change: Changes) -> None:
@@ -23,15 +25,33 @@ async def put(conn: Any, build: Build, change: Changes) -> None:
 
 async def _put(conn: Any, build: Build, puts: Sequence[Put]) -> None:
     rows = [each.row for each in puts]
-    used = len(build.fields)
-    columns = [*zip(*[each.fields[:used] for each in puts], strict=True)]
-    unused = [None] * (BY_MAX - used)  # an array without items: unnest fills it up
+    cells: list[Sequence[bytes | None]] = [[each.key.encode() for each in puts], [row.data for row in rows]]
+    cells += zip(*[each.fields[: len(build.fields)] for each in puts], strict=True)
+    packed, places = _packed(cells)
+    unused = [None] * (2 * (BY_MAX - len(build.fields)))
     await conn.execute(
-        statement("put"), build.id, [each.key for each in puts], [each.place.seq for each in puts],
-        [each.place.mark for each in puts], [row.length for row in rows], [row.created_at_ms for row in rows],
-        [row.updated_at_ms for row in rows], [row.data for row in rows], *map(list, columns), *unused,
-        UUID(build.tenant),
+        statement("put"), build.id, UUID(build.tenant), numbers([each.place.seq for each in puts]),
+        numbers([row.length for row in rows]), numbers([row.created_at_ms for row in rows]),
+        numbers([row.updated_at_ms for row in rows]), b"".join([each.place.mark for each in puts]), packed,
+        *places, *unused,
     )  # fmt: skip
+
+
+def _packed(columns: Sequence[Sequence[bytes | None]]) -> tuple[bytes, list[str]]:
+    """All of it one behind the other, and of each column where its values begin and how long they are, -1 for
+    None, as literals. asyncpg would look at each item of an array twice, which takes longer than all else."""
+    parts: list[bytes] = []
+    places = []
+    begin = 1
+    for column in columns:
+        present = [each or b"" for each in column]
+        sizes = [*map(len, present)]
+        begins = [*accumulate(sizes, initial=begin)]
+        begin = begins.pop()
+        parts += present
+        lengths = sizes if None not in column else [-1 if each is None else len(each) for each in column]
+        places += [numbers(begins), numbers(lengths)]
+    return b"".join(parts), places
 
 
 async def put_sources(conn: Any, build: Build, change: Changes) -> None:

@@ -29,6 +29,12 @@ TURN_S: Final = 0.05
 """How long a fold runs beside the event loop before others, as of other tenants, have their turn; it ends
 behind an event."""
 
+LIGHT_TURN_S: Final = 0.0003
+"""How long a fold of light events runs in the event loop before all else there has its turn, which takes
+about as long when a gateway is busy."""
+_LIGHT_TURN_LOOKS: Final = 30
+_STEPS_A_LOOK: Final = 10  # at the clock
+
 _EVENT_LOOKS: Final = 2
 _LOOK_BYTES: Final = 1024
 """What takes about as long as to test an item: half of a light event, and so many bytes that are read."""
@@ -65,6 +71,13 @@ class _AtOnce:
             loop.call_soon(self._over)
         return self.budget
 
+    def takes(self, looks: int) -> bool:
+        try:
+            self.left().work(looks)
+        except TakesLong:
+            return False
+        return True
+
     def _over(self) -> None:
         self.loop = None
 
@@ -80,9 +93,12 @@ def row_bytes(rows: Mapping[str, Row | None]) -> int:
     return sum([len(each.data or b"") for each in rows.values() if each is not None])
 
 
-async def folding(events: int, size: int, work: Callable[[Turn], Steps[_T]]) -> _T:
+async def folding(events: int, size: int, work: Callable[[Turn], Steps[_T]], *, light: bool = False) -> _T:
     """What `work` returns, which folds so many events, and reads so many bytes of them and of what they
-    change. It is begun once more where its budget ended it by TakesLong."""
+    change. It is begun once more where its budget ended it by TakesLong. `light`: each of its steps takes
+    some microseconds, however many they are."""
+    if light:
+        return await in_turns(work(Turn(Budget())))
     if events <= LIGHT_EVENTS and size <= LIGHT_BYTES:
         with suppress(TakesLong):
             budget = _at_once.left()
@@ -95,12 +111,27 @@ async def folding(events: int, size: int, work: Callable[[Turn], Steps[_T]]) -> 
     return made[0]
 
 
+async def in_turns(steps: Steps[_T]) -> _T:
+    """What the steps return, each of which takes some microseconds, in turns with all else in the event loop.
+    A thread would hold up each callback of the loop for SWITCH_S, and meanwhile leave nothing for Postgres,
+    Redis and clients to do."""
+    while True:
+        if _at_once.takes(_LIGHT_TURN_LOOKS):
+            until = time.monotonic() + LIGHT_TURN_S
+            try:
+                while time.monotonic() < until:
+                    for _ in range(_STEPS_A_LOOK):
+                        next(steps)
+            except StopIteration as end:
+                made: _T = end.value
+                return made
+        await asyncio.sleep(0)
+
+
 async def taking(looks: int) -> None:
     """Counts what is done beside folds in this turn of the event loop, as so many tests of items; where no
     more may be done in it, waits for the next one."""
-    try:
-        _at_once.left().work(looks)
-    except TakesLong:
+    if not _at_once.takes(looks):
         await asyncio.sleep(0)
 
 

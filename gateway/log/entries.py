@@ -169,13 +169,13 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
     sizes = [-1 if each is None else len(each) for each in payloads]
     kept = [each or b"" for each in payloads]
     return [
-        _numbers(versions),
-        _numbers([event.recorded_at_ms for event in events]),
+        numbers(versions),
+        numbers([event.recorded_at_ms for event in events]),
         uuids([event.id for event in events]),
         uuids([stream.tenant for stream in streams]),
         uuids([event.correlation_id for event in events]),
         _optional([event.causation_id for event in events], uuids),
-        _numbers([event.spec_rev for event in events]),
+        numbers([event.spec_rev for event in events]),
         _texts([stream.aggregate_type for stream in streams]),
         _texts([stream.key for stream in streams]),
         _texts([event.type for event in events]),
@@ -184,15 +184,15 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         _optional([event.target_type for event in events], _texts),
         _optional([event.target_id for event in events], _texts),
         _present([event.extra for event in events]),
-        _numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
-        _numbers(sizes),
+        numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
+        numbers(sizes),
         owned,
         b"".join([placed.digests for placed in run]),
         b"".join(kept),
         *_claims(run),
         *_tags(run),
         _revisions(events),
-        _optional([placed.form for placed in run for _ in placed.events], _numbers),
+        _optional([placed.form for placed in run for _ in placed.events], numbers),
     ]
 
 
@@ -212,8 +212,8 @@ def _claims(run: Sequence[SequencedAppend]) -> list[Any]:
     return [
         uuids([placed.stream.tenant for placed, _ in claims]),
         b"".join([identity for _, identity in claims]),
-        _numbers([placed.first_seq for placed, _ in claims]),
-        _numbers([len(placed.events) for placed, _ in claims]),
+        numbers([placed.first_seq for placed, _ in claims]),
+        numbers([len(placed.events) for placed, _ in claims]),
         b"".join([placed.request_digest for placed, _ in claims]),
     ]
 
@@ -227,13 +227,13 @@ def _tags(run: Sequence[SequencedAppend]) -> tuple[str | None, str | None]:
     for placed in tagged:
         for seq, tags in enumerate(placed.tags, placed.first_seq):
             seqs += [seq] * len(tags)
-    return uuids([placed.tag_keys for placed in tagged]), _numbers(seqs)
+    return uuids([placed.tag_keys for placed in tagged]), numbers(seqs)
 
 
 def _revisions(events: Sequence[Event]) -> str | None:
     """NULLs stand for 1."""
     column = [event.revision for event in events]
-    return None if column.count(1) == len(column) else _numbers(column)
+    return None if column.count(1) == len(column) else numbers(column)
 
 
 def claim_columns(run: Sequence[SequencedAppend]) -> list[Any]:
@@ -271,7 +271,8 @@ def _slot_columns(slots: Sequence[tuple[Stream, str, bytes | None]]) -> list[lis
     ]
 
 
-def _numbers(column: list[int]) -> str:
+def numbers(column: list[int]) -> str:
+    """An array of integers, as a literal."""
     return "{" + str(column)[1:-1].replace(" ", "") + "}"
 
 

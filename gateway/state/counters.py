@@ -6,7 +6,7 @@ Owns: which handlers do nothing but count, and sums that are exact. What is writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -24,98 +24,103 @@ _OPEN: Final = Raw(b"0")
 _POWERS: Final = [10**n for n in range(SHORT_MAX)]
 
 
-_Count = tuple[str, int, int, str | None]
-"""To add to a field of the state, by its name, the sign times an integer, or times what stands in a field of
-the event's data."""
-
 _Sum = list[int]
 """An integer, and how many of its digits stand behind the point."""
 
 
 class Counts(msgspec.Struct, frozen=True, gc=False):
-    """A handler that only counts. `size`: by so many bytes the state grows at most."""
+    """A handler that only counts. To fields of the state, by their names, it adds an integer (`constants`),
+    or the sign times what stands in a field of the event's data (`others`). `names` are in the order of its
+    operations. `size`: by so many bytes the state grows at most."""
 
-    each: tuple[_Count, ...]
+    names: tuple[str, ...]
+    constants: tuple[tuple[str, int], ...]
+    others: tuple[tuple[str, int, str], ...]
     size: int
 
 
 def counts_of(handler: Handler) -> Counts | None:
     """None where an operation is another one, its target lies deeper or is counted twice, or its value is no
     constant integer and no field of the event's data."""
-    found: dict[str, _Count] = {}
+    names: dict[str, None] = {}
+    constants: list[tuple[str, int]] = []
+    others: list[tuple[str, int, str]] = []
     for operation in handler:
         if not isinstance(operation, Increment | Decrement) or len(operation.target) != 1:
             return None
         (name,), sign = operation.target, 1 if isinstance(operation, Increment) else -1
-        if name in found:
+        if name in names:
             return None
+        names[name] = None
         match operation.by:
             case Constant(by) if type(by) is int and abs(by) < 10**SHORT_MAX:
-                found[name] = name, sign, by, None
+                constants.append((name, sign * by))
             case Path(Root.DATA, (str(field),)):
-                found[name] = name, sign, 0, field
+                others.append((name, sign, field))
             case _:
                 return None
-    return Counts(tuple(found.values()), sum(_NUMBER_BYTES + name_size(name) for name in found))
+    size = sum(_NUMBER_BYTES + name_size(name) for name in names)
+    return Counts(tuple(names), tuple(constants), tuple(others), size)
 
 
 class Counters:
     """Of one `draft`, whose fields are as they should be only after `settle`."""
 
-    __slots__ = ("_sums", "draft")
+    __slots__ = ("_begun", "_sums", "draft")
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self._sums: dict[str, _Sum] = {}
+        self._begun: Counts | None = None  # those of the event before
 
     def take(self, counts: Counts, data: Mapping[str, Node]) -> bool:
         """Does all of them; False where it did nothing, since one is not of two short numbers, or the state
         may become too large."""
+        numbers = []
+        for _, _, field in counts.others:
+            node = data.get(field)
+            number = None if node is None else short_decimal(node)
+            if number is None:
+                return False
+            numbers.append(number)
+        if self._begun is not counts and not self._begin(counts):
+            return False
         sums = self._sums
-        found: list[tuple[_Sum, int, int]] = []
-        new = False
-        for name, sign, by, field in counts.each:
-            total = sums.get(name)
-            if total is None:
-                total, new = self._begun(name, counts), True
-                if total is None:
-                    return False
-            scale = 0
-            if field is not None:
-                node = data.get(field)
-                number = None if node is None else short_decimal(node)
-                if number is None:
-                    return False
-                by, scale = number
-            found.append((total, sign * by, scale))
-        for total, by, scale in found:
-            if scale < total[1]:
-                by *= _POWERS[total[1] - scale]
-            elif scale > total[1]:
+        for name, by in counts.constants:
+            total = sums[name]
+            total[0] += by * _POWERS[total[1]]
+        for (name, sign, _), (by, scale) in zip(counts.others, numbers, strict=True):
+            total = sums[name]
+            if scale > total[1]:
                 total[0] *= _POWERS[scale - total[1]]
                 total[1] = scale
-            total[0] += by
-        if new:
-            self._begin(counts, [total for total, _, _ in found])
+            total[0] += sign * by * _POWERS[total[1] - scale]
         return True
 
-    def _begun(self, name: str, counts: Counts) -> _Sum | None:
-        """Of a field that is not counted yet."""
+    def _begin(self, counts: Counts) -> bool:
+        """From here on all of them are counted, if each is a short number now. Fields that are new stand in
+        the order of the operations."""
         draft = self.draft
-        if draft.size_at_most + counts.size > draft.bytes_max:
-            return None
-        if len(draft.fields) + len(counts.each) > FIELDS_MAX:
-            return None
-        node = draft.fields.get(name)
-        number = (0, 0) if node is None else short_decimal(node)
-        return None if number is None else [*number]
-
-    def _begin(self, counts: Counts, totals: Sequence[_Sum]) -> None:
-        """These are counted from here on. Fields that are new stand in the order of the operations."""
-        self.draft.grow(counts.size)
-        for (name, *_), total in zip(counts.each, totals, strict=True):
-            self._sums[name] = total
-            self.draft.fields.setdefault(name, _OPEN)
+        found: dict[str, _Sum] = {}
+        for name in counts.names:
+            if name in self._sums:
+                continue
+            node = draft.fields.get(name)
+            number = (0, 0) if node is None else short_decimal(node)
+            if number is None:
+                return False
+            found[name] = [*number]
+        if found:
+            if draft.size_at_most + counts.size > draft.bytes_max:
+                return False
+            if len(draft.fields) + len(counts.names) > FIELDS_MAX:
+                return False
+            draft.grow(counts.size)
+            self._sums.update(found)
+            for name in found:
+                draft.fields.setdefault(name, _OPEN)
+        self._begun = counts
+        return True
 
     def settle(self) -> None:
         """Writes the sums."""
@@ -127,3 +132,4 @@ class Counters:
                 text = b"%b.%b" % (text[:-scale], text[-scale:])
             fields[name] = Raw(b"-" + text if total < 0 else text)
         self._sums.clear()
+        self._begun = None

@@ -190,18 +190,19 @@ def short_decimal(node: Node) -> tuple[int, int] | None:
     if not isinstance(node, Raw):
         return None
     text = bytes(node)
+    if len(text) > SHORT_MAX:
+        return None
     if text.isdigit():
-        return (int(text), 0) if len(text) <= SHORT_MAX else None
+        return int(text), 0
     signed = text[:1] == b"-"
-    point = text.find(b".")
-    digits = (text[1:] if signed else text).replace(b".", b"", 1)
-    scale = 0 if point < 0 else len(text) - point - 1
-    if not digits.isdigit() or len(text) > SHORT_MAX or scale > SCALE_MAX:
+    whole, _, behind = text.partition(b".")
+    digits = (whole[1:] if signed else whole) + behind
+    if not digits.isdigit() or len(behind) > SCALE_MAX:
         return None
     number = int(digits)
     if not signed:
-        return number, scale
-    return (-number, scale) if number else None
+        return number, len(behind)
+    return (-number, len(behind)) if number else None
 
 
 def sum_of(one: Decimal, other: Decimal) -> Raw | None:

@@ -86,6 +86,17 @@ def test_a_state_that_might_become_too_large_is_left_to_the_operations() -> None
     assert not Counters(draft).take(counts, decode_fields(b'{"total":1}'))
 
 
+def test_two_handlers_count_the_same_state_by_turns() -> None:
+    draft = Draft(decode_fields(b'{"spent":1.5}'), 13, MOST)
+    counters, other = Counters(draft), (Decrement(("spent",), Constant(1)), Increment(("late",), Constant(1)))
+    for handler, total in ((HANDLER, b"2.25"), (other, b"0"), (HANDLER, b"1"), (other[:1], b"0")):
+        counts = counts_of(handler)
+        assert counts is not None
+        assert counters.take(counts, decode_fields(b'{"total":%b}' % total))
+    counters.settle()
+    assert encode(draft.fields) == b'{"spent":2.75,"orders":2,"left":-3.25,"rest":-6,"late":1}'
+
+
 @pytest.mark.parametrize(
     "operation",
     [

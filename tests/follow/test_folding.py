@@ -15,12 +15,14 @@ from gateway.events import Recorded, Stream
 from gateway.follow.joins import JoinOutput
 from gateway.follow.lists import ListOutput
 from gateway.follow.model import Changes, Event
-from gateway.follow.projections import ProjectionOutput
+from gateway.follow.projections import LIGHT_COUNTS, ProjectionOutput
 from gateway.follow.row_cache import RowCache
 from gateway.follow.states import AggregateStates
 from gateway.follow.threads import LIGHT_BYTES, LIGHT_EVENTS, Steps, Turn, folding
 from gateway.relay.position import Place
 from gateway.state import AT_ONCE_LOOKS
+from gateway.state.counters import Counters, Counts
+from gateway.state.values import Fields
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
@@ -227,6 +229,56 @@ async def test_a_fold_that_takes_long_lets_others_have_their_turn() -> None:
     await changes_of(parsed(WIDE), "items", b'{"rows":[]}', LIGHT_EVENTS + 1)
     ended = True
     assert await running
+
+
+# ---- counting ----
+
+
+def counting(fields: int) -> Spec:
+    do = [{"increment": {"target": f"n{n}"}} for n in range(fields)]
+    on = {"double.was_set": {"key": "$.type", "do": do}}
+    return parsed({**SPEC, "projections": {"found": {"key_kind": "text", "on": on}}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "data", "beside"),
+    [
+        (LIGHT_COUNTS, b"{}", False),
+        (LIGHT_COUNTS + 1, b"{}", True),
+        (1, b'{"a":[%b]}' % b",".join([b"[7]"] * (LIGHT_BYTES // 4)), True),
+    ],
+)
+async def test_what_only_counts_is_folded_in_turns_of_the_loop(
+    fields: int, data: bytes, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by, add = set(), Counters.take
+
+    def take(self: Counters, counts: Counts, of: Fields) -> bool:
+        by.add(threading.current_thread() is not threading.main_thread())
+        return add(self, counts, of)
+
+    monkeypatch.setattr(Counters, "take", take)
+    followed = events(*[("was_set", data)] * (LIGHT_EVENTS + 1))
+    found = counting(fields)
+    output = ProjectionOutput(found, "found", AggregateStates(found, None, 0))  # type: ignore[arg-type]
+    rows = RowCache(None, 1, 10_000, empty=True)  # type: ignore[arg-type]
+    (put,) = (await output.fold(followed, followed[-1].place, rows)).puts
+    assert json.loads(put.row.data or b"") == {f"n{n}": LIGHT_EVENTS + 1 for n in range(fields)}
+    assert by == {beside}
+
+
+async def test_all_else_has_its_turn_while_events_are_counted(turns: Turns) -> None:
+    found, count = counting(2), 5000
+
+    async def fold() -> None:
+        followed = events(*[("was_set", b"{}")] * count)
+        output = ProjectionOutput(found, "found", AggregateStates(found, None, 0))  # type: ignore[arg-type]
+        rows = RowCache(None, 1, 10_000, empty=True)  # type: ignore[arg-type]
+        (put,) = (await output.fold(followed, followed[-1].place, rows)).puts
+        assert put.row.length == count
+
+    await asyncio.gather(*(fold() for _ in range(8)))
+    assert 0 < turns.most <= AT_ONCE_LOOKS
 
 
 def join(select: dict[str, Any], **sources: Any) -> dict[str, Any]:

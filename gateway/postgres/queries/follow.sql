@@ -203,12 +203,40 @@ SELECT count(*) AS pruned FROM gone
 
 
 -- name: put
--- Writes rows. $1 follower, then by the column: $2 keys, $3 seqs, $4 marks, $5 lengths, $6 created at, $7 updated at,
--- $8 data, $9 to $16 the fields; $17 the tenant
+-- Writes rows. $1 follower, $2 tenant, then a column a literal of an array, one item a row: $3 seqs, $4 lengths,
+-- $5 created at, $6 updated at; $7 all marks, 4 bytes each; $8 all keys, data and fields; where each begins there and how
+-- long it is (-1: none): $9 and $10 of keys, $11 and $12 of data, $13 to $28 of the fields, NULL where there are no more.
+-- The arrays are unnested side by side in a list of columns: in FROM, each would be stored before it is read.
 INSERT INTO follower_row (tenant, follower, key, seq, mark, length, created_at_ms, updated_at_ms, data,
     f1, f2, f3, f4, f5, f6, f7, f8)
-SELECT $17, $1, * FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[],
-    $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[])
+SELECT $2, $1, convert_from(substr($8::bytea, r.key_from, r.key_length), 'UTF8'), r.seq,
+    substr($7::bytea, 4 * r.n - 3, 4), r.length, r.created_at_ms, r.updated_at_ms,
+    substr($8::bytea, r.data_from, nullif(r.data_length, -1)),
+    substr($8::bytea, r.f1_from, nullif(r.f1_length, -1)),
+    substr($8::bytea, r.f2_from, nullif(r.f2_length, -1)),
+    substr($8::bytea, r.f3_from, nullif(r.f3_length, -1)),
+    substr($8::bytea, r.f4_from, nullif(r.f4_length, -1)),
+    substr($8::bytea, r.f5_from, nullif(r.f5_length, -1)),
+    substr($8::bytea, r.f6_from, nullif(r.f6_length, -1)),
+    substr($8::bytea, r.f7_from, nullif(r.f7_length, -1)),
+    substr($8::bytea, r.f8_from, nullif(r.f8_length, -1))
+FROM (
+    SELECT generate_subscripts($3::text::bigint[], 1) AS n,
+        unnest($3::text::bigint[]) AS seq,
+        unnest($4::text::bigint[]) AS length,
+        unnest($5::text::bigint[]) AS created_at_ms,
+        unnest($6::text::bigint[]) AS updated_at_ms,
+        unnest($9::text::int[]) AS key_from, unnest($10::text::int[]) AS key_length,
+        unnest($11::text::int[]) AS data_from, unnest($12::text::int[]) AS data_length,
+        unnest($13::text::int[]) AS f1_from, unnest($14::text::int[]) AS f1_length,
+        unnest($15::text::int[]) AS f2_from, unnest($16::text::int[]) AS f2_length,
+        unnest($17::text::int[]) AS f3_from, unnest($18::text::int[]) AS f3_length,
+        unnest($19::text::int[]) AS f4_from, unnest($20::text::int[]) AS f4_length,
+        unnest($21::text::int[]) AS f5_from, unnest($22::text::int[]) AS f5_length,
+        unnest($23::text::int[]) AS f6_from, unnest($24::text::int[]) AS f6_length,
+        unnest($25::text::int[]) AS f7_from, unnest($26::text::int[]) AS f7_length,
+        unnest($27::text::int[]) AS f8_from, unnest($28::text::int[]) AS f8_length
+) AS r
 ON CONFLICT (follower, key) DO UPDATE SET seq = excluded.seq, mark = excluded.mark, length = excluded.length,
     created_at_ms = excluded.created_at_ms, updated_at_ms = excluded.updated_at_ms, data = excluded.data,
     f1 = excluded.f1, f2 = excluded.f2, f3 = excluded.f3, f4 = excluded.f4, f5 = excluded.f5, f6 = excluded.f6,
