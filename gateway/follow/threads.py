@@ -29,10 +29,10 @@ TURN_S: Final = 0.05
 """How long a fold runs beside the event loop before others, as of other tenants, have their turn; it ends
 behind an event."""
 
-LIGHT_TURN_S: Final = 0.0003
+LIGHT_TURN_S: Final = 0.0005
 """How long a fold of light events runs in the event loop before all else there has its turn, which takes
 about as long when a gateway is busy."""
-_LIGHT_TURN_LOOKS: Final = 30
+_LIGHT_TURN_LOOKS: Final = 50
 _STEPS_A_LOOK: Final = 10  # at the clock
 
 _EVENT_LOOKS: Final = 2
