@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
@@ -59,6 +60,31 @@ async def test_the_kinds_of_targets_are_no_list_in_the_database(postgres_url: st
     )
     await conn.close()
     assert not [written for (written,) in checks if "kind" in written]
+
+
+async def test_timers_of_no_time_are_brought_within_those_that_can_be_listed(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(module, "released", lambda: released()[:44])
+        await migrate(empty_postgres_url, 1)
+    conn = await asyncpg.connect(empty_postgres_url)
+    await conn.execute("INSERT INTO tenant (id, name, handle) VALUES (gen_random_uuid(), 'shop', 'shop')")
+    for due in ("0044-01-01 UTC BC", "2030-01-01 UTC", "10000-01-01 UTC", "infinity"):
+        await conn.execute(
+            "INSERT INTO schedule (id, tenant, seq, mark, due_at, emit, cancel_on, correlation_id) "
+            f"SELECT gen_random_uuid(), id, 1, '', timestamptz '{due}', '', '', id FROM tenant"
+        )
+    await migrate(empty_postgres_url, 1)
+    found = await conn.fetch("SELECT due_at FROM schedule ORDER BY due_at")
+    await conn.close()
+    latest = datetime.max.replace(tzinfo=UTC)
+    assert [due for (due,) in found] == [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(2030, 1, 1, tzinfo=UTC),
+        latest,
+        latest,
+    ]
 
 
 async def test_runs_at_once_wait_for_each_other(empty_postgres_url: str) -> None:
