@@ -74,7 +74,8 @@ def sequence_call(
             first, *more = hint.split(" ") if hint else [""] * (1 + len(others))
             told = first.encode()
             spread.append((n, len(names), append.others, more, _order(append.spread.order)))
-            names += map(keys.stream, others)
+            for stream in others:
+                names.append(keys.stream(stream))
         front = _array(1 + count) + append.header
         size = append.size_bytes if append.condition is None else sum(map(len, packed))
         bodies.append(front)

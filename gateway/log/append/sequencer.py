@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Append, ConditionFailed, Conflict, NotCommitted, Outcome
@@ -490,4 +491,7 @@ class Sequencer:
 
 def _first_versions(answer: bytes) -> tuple[int, ...]:
     """Of an append to several streams, in each of them; empty where it has no place."""
-    return tuple(map(int, answer[1:].split(b","))) if answer[:1] == b"V" else ()
+    return _numbers(b"[%b]" % answer[1:]) if answer[:1] == b"V" else ()
+
+
+_numbers = msgspec.json.Decoder(tuple[int, ...]).decode
