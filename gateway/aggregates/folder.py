@@ -150,7 +150,8 @@ class Folder:
                 if folded is not before:
                     continue
             if page.events:
-                folded = await self._folded(place, deployed, folded, page.events)
+                handlers = Handlers(deployed, stream.aggregate_type)
+                folded = await self._folded(place, folded, page.events, handlers)
             if folded.length >= page.length:
                 return folded
 
@@ -184,15 +185,18 @@ class Folder:
             self.due(place[0])
         return found
 
-    async def keep_up(self, stream: Stream, deployed: Deployed) -> None:
+    async def keep_up(self, stream: Stream, deployed: Deployed, length: int | None = None) -> None:
         """Keeps the newest state at a multiple of the store's step, and on a long way to it others, and folds
         on to the newest at a multiple of its `fold_step`: from what this gateway committed, where that is
-        here, else from what it reads. Raises PostgresTrouble and Busy."""
+        here, else from what it reads. `length`: how long the stream is at least; None: that is read. Raises
+        PostgresTrouble and Busy."""
         store = self._store
         assert store is not None
         rewound, place = self._log.rewound(stream.tenant), self.place(stream, deployed)
         history = place[2], rewound
-        target = await self._log.length(stream) // store.fold_step * store.fold_step
+        if length is None:
+            length = await self._log.length(stream)
+        target = length // store.fold_step * store.fold_step
         last = target // store.step * store.step  # to be kept
         folded, handlers = self.kept.get(place), Handlers(deployed, stream.aggregate_type)
         if folded.length > target and not last:
@@ -211,8 +215,8 @@ class Folder:
             if not events:
                 page = await self._log.page(Range(stream, first + 1, limit=most, known=first))
                 events = page.events
-            while folded.length < first + len(events):
-                folded = await self.piece(place, folded, events[folded.length - first :], handlers)
+            at_once = len(events) <= store.fold_step  # in less time than a thread would take the event loop
+            folded = await self._folded(place, folded, events, handlers, at_once=at_once)
             if self.place(stream, deployed) != place or not events:
                 return  # its history was cut off meanwhile
             if folded.length % store.step == 0 and store.worth(folded, last):
@@ -221,12 +225,18 @@ class Folder:
                 await asyncio.sleep(time.monotonic() - begun)
 
     async def _folded(
-        self, place: Place, deployed: Deployed, folded: Folded, events: Sequence[Recorded]
+        self,
+        place: Place,
+        folded: Folded,
+        events: Sequence[Recorded],
+        handlers: Handlers,
+        *,
+        at_once: bool = True,
     ) -> Folded:
-        handlers = Handlers(deployed, place[0].aggregate_type)
-        at_once = self.at_once(place, folded, events, handlers)
-        if at_once is not None:
-            return at_once
+        """The state after the events: `at_once` if that is light, else beside the event loop."""
+        light = self.at_once(place, folded, events, handlers) if at_once else None
+        if light is not None:
+            return light
         first, last = folded.length, folded.length + len(events)
         while folded.length < last:
             folded = await self.piece(place, folded, events[folded.length - first :], handlers)

@@ -46,7 +46,7 @@ class Keeper:
         self._kept = kept
         self._serving = serving
         self._recent = folder.recent
-        self._due: dict[Stream, None] = {}
+        self._due: dict[Stream, int | None] = {}  # with a version that is committed
         self._work = asyncio.Event()
         self._known: Mapping[UUID, Deployed] = {}
         self._looks: dict[UUID, list[float]] = {}
@@ -63,9 +63,9 @@ class Keeper:
             finally:
                 await ended(tasks)
 
-    def due(self, stream: Stream) -> None:
-        """Its state is kept soon."""
-        self._due[stream] = None
+    def due(self, stream: Stream, version: int | None = None) -> None:
+        """Its state is kept soon, up to `version`; None: as far as it goes."""
+        self._due[stream] = version
         if len(self._due) > DUE_MAX:
             del self._due[next(iter(self._due))]
         self._work.set()
@@ -92,7 +92,7 @@ class Keeper:
         `after` on, which follow the version."""
         if self._recent.begin(stream, version + 1):
             self._recent.add(stream, version + 1, after)
-        self.due(stream)
+        self.due(stream, version)
 
     def _deployed(self, stream: Stream) -> Deployed | None:
         """None where no state of it can be read."""
@@ -108,13 +108,13 @@ class Keeper:
             self._work.clear()
             while self._due:
                 stream = next(iter(self._due))
-                del self._due[stream]
+                version = self._due.pop(stream)
                 if (deployed := self._deployed(stream)) is not None:
-                    await self._keep(stream, deployed)
+                    await self._keep(stream, deployed, version)
 
-    async def _keep(self, stream: Stream, deployed: Deployed) -> bool:
+    async def _keep(self, stream: Stream, deployed: Deployed, version: int | None = None) -> bool:
         try:
-            await self._folder.keep_up(stream, deployed)
+            await self._folder.keep_up(stream, deployed, version)
         except (PostgresTrouble, Busy):
             await asyncio.sleep(_AGAIN_S)
             return False

@@ -27,7 +27,7 @@ from gateway.state.draft import FIELDS_MAX, Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View
 from gateway.state.upcast import Present
-from gateway.state.values import Node, decode_fields, encode, read, read_joined, read_objects
+from gateway.state.values import Node, decode_fields, encode, read, read_objects
 from spec import handlers
 from spec.handlers import DEFAULT_HANDLER, Handler, Operation
 
@@ -185,8 +185,8 @@ def merged_joined(joined: Joined, bytes_max: int = STATE_BYTES_MAX) -> Folded | 
     size = len(joined.data)
     if size > bytes_max or 4 * joined.count + size // 100 > _LIGHT_US:
         return None
-    objects = read_joined(joined.data, joined.count)
-    if not objects or sum(map(len, objects)) > FIELDS_MAX:
+    objects = read_objects(joined.data.split(b"\0"))
+    if not objects or len(objects) != joined.count or sum(map(len, objects)) > FIELDS_MAX:
         return None
     fields, *others = objects
     for each in others:

@@ -50,6 +50,8 @@ _NUMBER = "a number"
 _OBJECT: Final = ord("{")
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _TEXTS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_FEW_BYTES: Final = 4096
+"""Of texts that probably have few brackets together; to count those of more would be in vain."""
 _AT_ONCE_BYTES: Final = 256 * 1024
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
@@ -72,34 +74,23 @@ def read(text: bytes) -> Node | None:
 
 
 def read_objects(texts: Sequence[bytes]) -> list[Fields] | None:
-    """What `read` makes of each, where all are objects; else None."""
-    joined = b"".join(texts)
-    if joined.count(b"{") + joined.count(b"[") > DATA_DEPTH_MAX and not all(
-        nests_within(text, DATA_DEPTH_MAX) for text in texts
-    ):
-        return None
-    try:
-        if not joined.isascii():
-            for text in texts:
-                text.decode()  # as in `read`
-        return list(map(decode_fields, texts))
-    except ValueError:  # something else than an object, no UTF-8, or no JSON
-        return None
-
-
-def read_joined(joined: bytes, count: int) -> list[Fields] | None:
-    """What `read_objects` makes of so many texts with a NUL byte between them, which no JSON text has."""
-    if joined.count(b"{") + joined.count(b"[") > DATA_DEPTH_MAX and not all(
-        nests_within(text, DATA_DEPTH_MAX) for text in joined.split(b"\0")
-    ):
+    """What `read` makes of each, where all are objects; else None. They are read as one list: texts that are
+    JSON only together may pass, but none that was admitted as an event's data is of that kind."""
+    joined = b",".join(texts)
+    few = len(joined) <= _FEW_BYTES and joined.count(b"{") + joined.count(b"[") <= DATA_DEPTH_MAX
+    if not (few or all(_surely_nests_within(text) or nests_within(text, DATA_DEPTH_MAX) for text in texts)):
         return None
     try:
         if not joined.isascii():
             joined.decode()  # as in `read`
-        objects = _decode_objects(b"[%b]" % joined.replace(b"\0", b","))
+        objects = _decode_objects(b"[%b]" % joined)
     except ValueError:  # something else than an object, no UTF-8, or no JSON
         return None
-    return objects if len(objects) == count else None
+    return objects if len(objects) == len(texts) else None
+
+
+def _surely_nests_within(text: bytes) -> bool:
+    return text.count(b"{") + text.count(b"[") <= DATA_DEPTH_MAX
 
 
 def opened(text: bytes) -> Node:
