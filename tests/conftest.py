@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.databases import cloned, empty, execute
 from tests.support.servers import INITIALIZED, Servers, open_folder, servers_in
+from tests.support.warm import WARM_STARTS
 
 TEMPLATE = "template_migrated"
 PARTITIONS = 16
@@ -24,6 +25,14 @@ def initialized() -> Iterator[None]:
     """What initdb makes is made once for all servers of the run, those of campaigns included."""
     with open_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv(INITIALIZED, str(folder / "data"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_starts() -> Iterator[None]:
+    """Gateways of campaigns are forked from a process that has imported all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(WARM_STARTS, "1")
         yield
 
 

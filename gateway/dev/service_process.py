@@ -47,14 +47,15 @@ class Service(Protocol):
 
 
 class ServiceProcess:
-    """One service and its process, if it has one."""
+    """One service and its process, if it has one. `start` takes the place of `spawn`."""
 
-    def __init__(self, service: Service, say: Say) -> None:
+    def __init__(self, service: Service, say: Say, start: Callable[[Command], Process] = spawn) -> None:
         self.service = service
         self.ready = False
         self.failures = 0
         """Starts that failed in a row."""
         self._say = say
+        self._spawn = start
         self._process: Process | None = None
         self._log: Path | None = None
         self._due = 0.0
@@ -119,7 +120,7 @@ class ServiceProcess:
         self._log = command.log
         self.ready = self._stopping = False
         try:
-            self._process = spawn(command)
+            self._process = self._spawn(command)
         except OSError as fault:
             raise CannotStart(f"{self.name} can't be started: {fault}") from fault
 

@@ -25,10 +25,11 @@ from gateway.config import Config
 from gateway.dev.gateway_process import COMMAND, GatewayProcess, answers
 from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
-from gateway.dev.process import Command, spawn
+from gateway.dev.process import Command
 from gateway.dev.service_process import ServiceProcess
 from tests.bench.cpu import CpuMeter, family
 from tests.bench.machine import CORES, confine, gateway_cores
+from tests.support import warm
 from tests.support.servers import DISK, Servers, open_folder, servers_in
 
 TENANT = "bench"
@@ -131,7 +132,7 @@ class Stand:
         """`sluice relay` beside a gateway, on the cores that all but gateways have: the meter of what is
         yielded has it too."""
         settings = self._settings(served.postgres_url)
-        process = spawn(Command(RELAY, signal.SIGKILL, Path.cwd(), settings))
+        process = warm.start(Command(RELAY, signal.SIGKILL, Path.cwd(), settings))
         try:
             yield replace(served, cpu=served.cpu.beside("relay", [process.pid]))
         finally:
@@ -185,7 +186,9 @@ class Stand:
         sockets = listen(HOST, 0, workers)
         port = sockets[0].getsockname()[1]
         keepers = [
-            ServiceProcess(GatewayProcess(argv, settings, self.servers.folder, sock.fileno(), number), _say)
+            ServiceProcess(
+                GatewayProcess(argv, settings, self.servers.folder, sock.fileno(), number), _say, warm.start
+            )
             for number, sock in enumerate(sockets, 1)
         ]
         try:

@@ -19,6 +19,7 @@ from gateway.dev.listen import listen
 from gateway.dev.process import Command
 from gateway.dev.service_process import ServiceProcess
 from tests.faults.wire import Answer, Caller
+from tests.support import warm
 from tests.support.servers import Server
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +131,8 @@ class GatewayAt:
             settings = self._earlier.settings(settings)
         process = GatewayProcess(argv, settings, self._folder, self._socket.fileno(), self.number)
         log = self._folder / f"gateway-{self.number}{'-earlier' if earlier else ''}.log"
-        self.keeper = ServiceProcess(GatewayNode(process, log, self._clock, home), lambda _: None)
+        node = GatewayNode(process, log, self._clock, home)
+        self.keeper = ServiceProcess(node, lambda _: None, warm.start)
         self.server = Server(self.keeper)
         self._begun = False
 

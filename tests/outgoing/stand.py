@@ -23,6 +23,7 @@ from gateway.dev.process import Command
 from gateway.dev.service_process import ServiceProcess
 from tests.faults.gateway_at import ROOT, GatewayAt
 from tests.outgoing.bad import argv
+from tests.support import warm
 from tests.support.accounts import Account, open_account
 from tests.support.servers import Server, Servers, servers_in
 
@@ -181,7 +182,7 @@ async def open_stand_at(
             gateways.append(Gateway(argv_of(build, "serve"), number, own, folder))
         for number in range(relay_count):
             node = RelayNode(argv_of(build, "relay"), number, settings, folder)
-            relays.append(Server(ServiceProcess(node, lambda _: None)))
+            relays.append(Server(ServiceProcess(node, lambda _: None, warm.start)))
         await asyncio.gather(*(each.start() for each in (*gateways, *relays)))
         yield Stand(servers, gateways, relays, tenant, neighbour)
     finally:

@@ -26,6 +26,7 @@ from tests.outgoing.stand import Gateway, RelayNode
 from tests.reacting.bad import argv
 from tests.reacting.checker import Acknowledged, Row, Violation, check, lateness
 from tests.reacting.spec import ACTOR, DELAY_S, SPEC
+from tests.support import warm
 from tests.support.accounts import open_account
 from tests.support.servers import Server, Servers, open_folder, servers_in
 
@@ -95,7 +96,7 @@ class Campaign:
             settings = settings | {"PYTHONPATH": str(CLOCK), "FAULTS_CLOCK_FILE": str(file)}
             self._clocks.append(lambda offset_s: _set(file, offset_s))
         node = RelayNode(argv(build, "relay"), 0, settings, folder)
-        self._relay = Server(ServiceProcess(node, lambda _: None))
+        self._relay = Server(ServiceProcess(node, lambda _: None, warm.start))
         self._under_way: set[str] = set()
         self._acknowledged: list[Acknowledged] = []
         self._ended = False
