@@ -139,7 +139,11 @@ class CompiledSchema:
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first violation: of a value before its parts, in the order in which the data has them."""
-        return self._search("", instance, (), frozenset()) if self.is_violated(instance) else None
+        return self.explained(instance) if self.is_violated(instance) else None
+
+    def explained(self, instance: object) -> SchemaViolation:
+        """The same of an instance that has one."""
+        return self._search("", instance, (), frozenset())
 
     def is_violated(self, instance: object) -> bool:
         """Whether there is a violation, without looking for it."""

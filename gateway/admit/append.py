@@ -445,8 +445,7 @@ def schemas_fault(
                 return Refusal("schema_violation", too_much_work(event_type, work_max), _base(n, single))
         if event_type.compiled.whole.is_valid(event.data):  # as mostly
             continue
-        violation = event_type.violation(event.data)
-        assert violation is not None
+        violation = event_type.compiled.explained(event.data)
         return Refusal("schema_violation", violation.message, violation.under(_base(n, single)))
     return None
 

@@ -76,18 +76,21 @@ class FastReads:
             return False
         try:
             subject = self._subject(principal, *segments[:2])
-            asked = None if subject is None else self._asked(subject, *segments[2:], headers=headers)
+            if subject is None:
+                return False
+            place = place_of(subject)
+            asked = self._asked(subject, place, *segments[2:], headers=headers)
         except Refused:
             return False  # the application finds the same, and has words for it
-        if subject is None or asked is None or not self._callers.begin_at_once(principal, Scope.READ):
+        if asked is None or not self._callers.begin_at_once(principal, Scope.READ):
             return False
         wanted, judge = asked
         told = partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
-        place = place_of(subject) if len(segments) == 2 else None
-        if place is not None and self._states.is_begun(place):
+        of_state = len(segments) == 2
+        if of_state and self._states.is_begun(place):
             self._callers.take_back(principal)
             return False  # the application continues once for all
-        if place is None or wanted.known:
+        if not of_state or wanted.known:
             self._log.look(wanted, told)
             return True
         if not self._states.begin_first(place):
@@ -127,15 +130,15 @@ class FastReads:
         return spec.hash_ids is not None and not self._named.is_no_child(stream)
 
     def _asked(
-        self, subject: Subject, part: str | None = "", *, headers: dict[bytes, bytes]
+        self, subject: Subject, place: Place, part: str | None = "", *, headers: dict[bytes, bytes]
     ) -> tuple[Range, Judge] | None:
         """What to read, and what to make of it."""
         if part == "":
-            folded, if_none_match = self._states.kept(place_of(subject)), headers.get(b"if-none-match")
+            folded, if_none_match = self._states.kept(place), headers.get(b"if-none-match")
             seen = partial(self._states.seen, subject, folded, if_none_match=if_none_match)
             return following(subject, folded, if_none_match, narrow=True), seen
         if part == "length":
-            known = self._states.kept(place_of(subject)).length
+            known = self._states.kept(place).length
             return Range(subject.stream, limit=0, known=known), partial(length_answer, subject)
         if part == "events" and wanted_stream(headers.get(b"accept")) is None:
             first = self._reads.first_page(subject)
