@@ -184,7 +184,7 @@ def salted(packed: bytes, salt: bytes) -> bytes:
     if not salt:
         return packed
     begins = _SALTED_REVISED_PARTS if packed[:1] == _REVISED_PARTS else _SALTED_PARTS
-    return begins + packed[1:] + _BEFORE_SALT + salt
+    return b"".join((begins, packed[1:], _BEFORE_SALT, salt))
 
 
 _salts: deque[bytes] = deque()

@@ -82,10 +82,12 @@ def read_single(body: bytes) -> Envelope | Refusal:
     sent, data = read
     if (fault := _metadata_fault(sent.metadata)) is not None:
         return fault
-    event_id = _lower(sent.metadata.event_id)
+    event_id = None if sent.metadata.event_id is UNSET else _lower(sent.metadata.event_id)
+    event = EventBody(None, data, bytes(sent.data), event_id)
+    if sent.if_unchanged is UNSET:
+        return _envelope((event,), sent.metadata, None)
     if (fault := _unchanged_fault(sent.if_unchanged)) is not None:
         return fault
-    event = EventBody(None, data, bytes(sent.data), event_id)
     return _envelope((event,), sent.metadata, None, skip_unchanged=sent.if_unchanged == SKIP)
 
 
@@ -286,7 +288,7 @@ def _metadata_fault(metadata: _Metadata) -> Refusal | None:
         return Refusal("invalid_field", sentence, "metadata.skip_occ")
     if isinstance(metadata.event_id, str) and not _EVENT_ID.fullmatch(metadata.event_id):
         return _no_uuid("metadata.event_id", "a UUIDv7 or UUIDv5")
-    return causation_fault(None if metadata.causation_id is UNSET else metadata.causation_id)
+    return None if metadata.causation_id is UNSET else causation_fault(metadata.causation_id)
 
 
 def _unchanged_fault(sent: str | UnsetType | None) -> Refusal | None:
@@ -357,8 +359,8 @@ def _envelope(
         None if target is None else target.id,
         None if metadata.previous_length is UNSET else metadata.previous_length,
         metadata.skip_occ is True,
-        _lower(metadata.event_id),
-        _lower(metadata.causation_id),
+        None if metadata.event_id is UNSET else _lower(metadata.event_id),
+        None if metadata.causation_id is UNSET else _lower(metadata.causation_id),
         None if extra is None or extra == b"null" else guarded(extra),
         parent,
         source,

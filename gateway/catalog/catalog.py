@@ -167,7 +167,7 @@ class Catalog:
 
     def unserved(self, tenant_id: UUID) -> bool:
         """Whether this tenant has a spec, but none that could be read here: what it declares is not known."""
-        return tenant_id in self._unreadable and tenant_id not in self._serving
+        return bool(self._unreadable) and tenant_id in self._unreadable and tenant_id not in self._serving
 
     def would_ask(self, token: str) -> tokens.Token | None:
         """The key, if `authenticate` would ask Postgres for it: this could be one, memory tells neither way,

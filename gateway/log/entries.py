@@ -87,9 +87,9 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
 
 def sequenced_append(append: Append, firsts: Sequence[int], last_seq: int) -> SequencedAppend:
     """The append at its place: its events to each of its streams begin at these versions."""
-    spread, retry = append.spread, append.retry
+    events, spread, retry = append.events, append.spread, append.retry
     return SequencedAppend(
-        append.stream, append.append_id, append.events, append.digests, retry.chosen, retry.request_digest,
+        append.stream, events[0].id, events, append.digests, retry.chosen, retry.request_digest,
         firsts[0], last_seq, append.tags, spread, () if spread is None else spread.versions(firsts),
         append.claims, salts_of(append.packed), append.form, append.tag_keys,
     )  # fmt: skip
@@ -141,7 +141,7 @@ def stream_entry(entry: Sequence[Any]) -> tuple[int, int, bytes]:
 
 def chain_over(chain: str, run: Iterable[SequencedAppend]) -> str:
     for placed in run:
-        chain = placed.chain_after(chain)
+        chain = next_chain(chain, placed.first_version, placed.digests, placed.versions)
     return chain
 
 

@@ -306,11 +306,11 @@ def lines_of(
 ) -> bytes:
     """What the header of an answer to an append says beside what all do, each line with its CR LF."""
     lines = f"x-correlation-id: {correlation_id}\r\n"
-    if answer.length is not None:
-        lines += f"etag: {etag(answer.length, rewound)}\r\n"
-    done = answer.done
+    length, done = answer.length, answer.done
+    if length is not None:
+        lines += f"etag: {etag(length, rewound)}\r\n"
     if done is not None:
-        event = "" if minting else f"/events/{answer.length}"
+        event = "" if minting else f"/events/{length}"
         lines += f"location: /{aggregate_type}/{done.key}{event}\r\n"
         if done.replayed:
             lines += "idempotency-replayed: true\r\n"

@@ -83,7 +83,7 @@ def sequence_call(
         facts += (
             _facts(
                 asked, count, len(append.identities), len(front) + size, len(front),
-                append.request_digest, digests[:32], len(told),
+                append.retry.request_digest, digests[:32], len(told),
             ),
             told,
         )  # fmt: skip

@@ -416,7 +416,8 @@ class Sequencer:
             firsts = (answer,) if type(answer) is int else _first_versions(answer)
             if firsts:
                 pending.sent = True
-                pending.placed_at(firsts[0])
+                if pending.link is not None:
+                    pending.placed_at(firsts[0])
                 seq += len(pending.append.events)
                 sequenced.add(pending, sequenced_append(pending.append, firsts, seq))
                 continue
