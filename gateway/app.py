@@ -145,6 +145,7 @@ async def gateway(
                         heard(log),
                         relayed=config.relay,
                         tapped=log.followers.tapped,
+                        deployed=lambda: catalog.serving,
                     ) as going_out,
                     _console(config, metrics) as console,
                 ):

@@ -79,8 +79,10 @@ async def outgoing(
     *,
     relayed: bool,
     tapped: Tapped | None = None,
+    deployed: Callable[[], object] | None = None,
 ) -> AsyncIterator[Outbound]:
-    """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
+    """At work meanwhile; afterwards what was under way has ended. AfterDeploys has `deployed`. Raises
+    CannotStart."""
     pool = await open_postgres(config, _POOL_MAX)
     rows_pool = await open_postgres(config, _ROWS_POOL_MAX)
     try:
@@ -93,13 +95,16 @@ async def outgoing(
             terms = RelayOptions(
                 config.relay_inflight, config.relay_lease_s, config.relay_attempts_retention_s, allow_private
             )
-            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, names, listen=listen)
+            relay = Relay(
+                pool, outbox, subscriptions, secrets_of, terms, metrics, names,
+                listen=listen, deployed=deployed,
+            )  # fmt: skip
             metrics.read_at_scrape(relay.readings)
         moves = Moves(rows_pool, listen)
         try:
             async with (
                 nullcontext() if relay is None else _at_home(relay, pool),
-                _following(config, outbox, metrics, listen, moves, tapped, relayed=relayed),
+                _following(config, outbox, metrics, listen, moves, tapped, deployed, relayed=relayed),
             ):
                 pull = Pull(pool, outbox, subscriptions, names)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
@@ -121,6 +126,7 @@ async def _following(
     listen: Listen,
     moves: Moves,
     tapped: Tapped | None,
+    deployed: Callable[[], object] | None,
     *,
     relayed: bool,
 ) -> AsyncIterator[None]:
@@ -132,7 +138,7 @@ async def _following(
     try:
         runner = Runner(
             pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moves.moved,
-            tapped=tapped,
+            tapped=tapped, deployed=deployed,
         )  # fmt: skip
         metrics.read_at_scrape(runner.readings)
         await runner.start()

@@ -47,8 +47,8 @@ class Declarations:
         self._after = NO_TENANT
 
     async def declare(self, tenant: UUID | None = None) -> bool:
-        """Brings what deployed specs declare into the table, of all tenants or of one; whether there was any.
-        Of all tenants, so many at a call, and the next ones at the next."""
+        """Brings what deployed specs declare into the table, of all tenants or of one; whether there may be
+        more. Of all tenants, so many at a call, and the next ones at the next."""
         after = self._after if tenant is None else NO_TENANT
         rows = await fetch(self._pool, "undeclared", tenant, after, SPECS_AT_ONCE)
         if tenant is None:
@@ -63,7 +63,7 @@ class Declarations:
                 continue
             declared = await asyncio.to_thread(lambda: list(definitions(spec, row["document"])))  # noqa: B023
             await self._declare(of, revision, declared)
-        return bool(rows)
+        return len(rows) == SPECS_AT_ONCE
 
     def _note_unreadable(self, tenant: UUID, revision: int, faults: Faults) -> None:
         if len(self._unreadable) >= UNREADABLE_MAX:

@@ -31,6 +31,7 @@ from gateway.follow.retention import PRUNED_MAX, prune
 from gateway.follow.worker import CACHE_BYTES, Worker
 from gateway.log.read.followers import Tapped
 from gateway.postgres.errors import PostgresTrouble
+from gateway.relay.after_deploys import AfterDeploys
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
 from gateway.relay.repeated import Repeated
@@ -42,6 +43,8 @@ from spec.model import Spec
 logger = logging.getLogger("sluice.follow")
 
 LOOK_EVERY_S: Final = 0.3
+LEASES_EVERY_S: Final = 1.0
+"""Where nothing was declared: whether another process has given up a tenant."""
 HEADS_EVERY_S: Final = 0.25
 HEADS_PAUSE_S: Final = 0.005
 READ_EVERY_S: Final = 5.0
@@ -59,7 +62,7 @@ AGAIN_S: Final = 1.0
 
 class Runner:
     """`moved` is called with a tenant behind each transaction of its followers. `tapped` tells of commits of
-    this process, if it is a gateway."""
+    this process, if it is a gateway. AfterDeploys has `deployed`."""
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Runner:
         lease_s: float,
         *,
         listen: Listen | None = None,
+        deployed: Callable[[], object] | None = None,
         moved: Callable[[bytes], None] = lambda _: None,
         tapped: Tapped | None = None,
     ) -> None:
@@ -80,6 +84,8 @@ class Runner:
         self._declarations = declarations
         self._lease_s = lease_s
         self._listen = listen
+        self._declaring = AfterDeploys(deployed)
+        self._leases_at = 0.0
         self._moved = moved
         self._loop = asyncio.get_running_loop()
         self._workers: dict[Worker, asyncio.Task[None]] = {}
@@ -121,7 +127,7 @@ class Runner:
 
     async def look(self) -> None:
         """Brings in what specs declare, holds its tenants on, and takes those that no process keeps."""
-        await self._declarations.declare()
+        declared = await self._declaring.run(self._declarations.declare)
         held = {worker.tenant: worker for worker in self._workers}
         if held:
             tenants = [PgUUID(each) for each in held]
@@ -135,8 +141,11 @@ class Runner:
                     worker.changed()
         for worker in self._workers:
             worker.share()
-        for row in await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX):
-            self._take(row["tenant"].bytes, row["changes"])
+        if declared or self._loop.time() >= self._leases_at:
+            taken = await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX)
+            for row in taken:
+                self._take(row["tenant"].bytes, row["changes"])
+            self._leases_at = self._loop.time() + (0.0 if taken else LEASES_EVERY_S)
         if self._recent is not None:
             self._recent.hold(self._outbox.partition(worker.tenant) for worker in self._workers)
 

@@ -55,6 +55,8 @@ logger = logging.getLogger("sluice.reactions")
 TENANTS_MAX: Final = 50
 """That one process looks after at a time. Where there are more, they take turns, every LOOK_EVERY_S."""
 LOOK_EVERY_S: Final = 0.25
+LEASES_EVERY_S: Final = 1.0
+"""Where nothing is held or was declared: whether another process has given up a tenant."""
 FOLLOWED_S: Final = 5.0
 """A tenant with more to look at gives way to others after so long."""
 TENANTS_AT_ONCE: Final = 8
@@ -109,6 +111,7 @@ class Reactor:
         self._hearing = False
         self._ends = ExitStack()  # of hearing
         self._declared: object = None
+        self._leases_at = 0.0
         self._specs: OrderedDict[tuple[bytes, int], Deployed | None] = OrderedDict()
         self._counts: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -166,7 +169,10 @@ class Reactor:
         """Declares tenants whose specs set timers, holds its share of them, and looks at their events: each
         tenant's in a task of its own, so that one whose appends wait does not keep the others."""
         self._woken.clear()
-        await self._declare()
+        declared = await self._declare()
+        if not (declared or self._hearing or time.monotonic() >= self._leases_at):
+            return
+        self._leases_at = time.monotonic() + LEASES_EVERY_S
         caught_up, self._caught_up = self._caught_up, {}
         seen = [PgUUID(tenant) for tenant in caught_up], list(caught_up.values())
         held = await fetch(self._pool, "hold_reacting", self.owner, self._lease_s, TENANTS_MAX, *seen)
@@ -188,15 +194,17 @@ class Reactor:
             self._ends.close()
         self._hearing = of_commits
 
-    async def _declare(self) -> None:
+    async def _declare(self) -> bool:
+        """Whether what is deployed has changed."""
         serving = self._catalog.serving
         if serving is self._declared:
-            return
+            return False
         tenants = [tenant for tenant, each in serving.items() if each.spec.schedules or each.spec.sagas]
         if tenants:
             places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
             await fetch(self._pool, "declare_reacting", tenants, places)
         self._declared = serving
+        return True
 
     async def _follow_one(self, tenant: bytes, row: Any) -> None:
         """What can't be done now is tried again from the place that was written last."""

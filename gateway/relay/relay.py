@@ -24,6 +24,7 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.catalog.secrets import SecretsOf
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay import database
+from gateway.relay.after_deploys import AfterDeploys
 from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.delivery_worker import DeliveryPolicy, DeliveryWorker
@@ -69,7 +70,7 @@ Listen = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 class Relay:
     """`secrets_of` has the secrets that subscriptions name; `clock` gives Unix seconds, if not Postgres' own
-    decides when a delivery is due and a subscription has failed for too long."""
+    decides when a delivery is due and a subscription has failed for too long. AfterDeploys has `deployed`."""
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Relay:
         names: EventNames,
         *,
         listen: Listen | None = None,
+        deployed: Callable[[], object] | None = None,
         clock: Callable[[], float] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -93,6 +95,7 @@ class Relay:
         self._terms = terms
         self._metrics, self._names = metrics, names
         self._listen = listen
+        self._declaring = AfterDeploys(deployed)
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
         self._couriers: dict[DeliveryWorker, asyncio.Task[None]] = {}
@@ -121,7 +124,7 @@ class Relay:
 
     async def look(self) -> None:
         """Brings in what specs declare, lets go what was changed, and takes what no relay delivers."""
-        await self._subscriptions.declare()
+        await self._declaring.run(self._subscriptions.declare)
         couriers = [*self._couriers]
         if couriers:
             rows = await fetch(self._pool, "held", [each.of.id for each in couriers], self.owner)

@@ -228,10 +228,11 @@ class Subscriptions:
         except LostPlace as lost:
             return str(lost)
 
-    async def declare(self, tenant: UUID | None = None) -> None:
-        """Brings what deployed specs declare into the table, of all tenants or of one. Secrets are not asked
-        for: who delivers a subscription says which of its own are not there. Of all tenants, so many at a
-        call, and the next ones at the next: specs that can't be read here keep no others waiting."""
+    async def declare(self, tenant: UUID | None = None) -> bool:
+        """Brings what deployed specs declare into the table, of all tenants or of one; whether there may be
+        more. Secrets are not asked for: who delivers a subscription says which of its own are not there. Of
+        all tenants, so many at a call, and the next ones at the next: specs that can't be read here keep no
+        others waiting."""
         after = self._declared_after if tenant is None else NO_TENANT
         rows = await fetch(self._pool, "undeclared_specs", tenant, after, SPECS_AT_ONCE)
         if tenant is None:
@@ -247,6 +248,7 @@ class Subscriptions:
             declared = document.get("spec", document).get("subscriptions", {})
             wanted = [Wanted(name, True, each, declared[name]) for name, each in spec.subscriptions.items()]
             await self._declare(UUID(bytes=row["tenant"].bytes), row["revision"], wanted)
+        return len(rows) == SPECS_AT_ONCE
 
     def _note_unreadable(self, row: Any, fault: Fault) -> None:
         """Mostly, a newer release deployed it: this one does not read it again."""

@@ -13,7 +13,7 @@ import pytest
 from uuid_utils import uuid7
 
 from gateway.events import OF_BATCH, OF_SEVERAL, Appended, Conflict, Mismatch, OutcomeUnknown, Stream
-from gateway.log.append import pacing, sweeper
+from gateway.log.append import pacing, sequencer, sweeper
 from gateway.log.epoch.partition import Partition
 from gateway.log.log import Log
 from tests.log.conftest import OpenLog
@@ -402,6 +402,40 @@ async def test_beside_another_gateway_a_call_after_a_large_one_waits_for_more(
     await appended(one, append(stream))
     assert isinstance(await first, Appended)
     assert runs == carried
+    await check_invariants(place)
+
+
+async def test_beside_another_gateway_commits_are_told_with_the_next_call_but_an_answer_asks_at_once(
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequencer, "_WATERMARK_LAG_S", 0.0)
+    monkeypatch.setattr(sequencer, "_BUSY_WATERMARK_LAG_S", 60.0)
+    one, other = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(one, stream), opened(other, stream))
+    await no_sweeping(one, other)
+    for log in (one, other, one):
+        await appended(log, append(stream))
+    calls: list[int] = []
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name == "sequence":
+            calls.append(lane(one, stream).sequencer._pace.calling)
+        return await proceed()
+
+    interpose(one._scripts, "run", around)
+    for log in (other, one, other):
+        await appended(log, append(stream))
+    assert calls == [1]
+    lane(other, stream).sequencer._pace.shared = False  # so it tells Redis of its commit
+    gate = hold_commits(other, stream)
+    first = other.append(append(stream, expected=6))
+    await gate.arrived()
+    second = one.append(append(stream, expected=6))
+    await until(lambda: calls.count(1) == 2)
+    gate.open()
+    assert isinstance(await first, Appended)
+    assert await second == Conflict(7)
     await check_invariants(place)
 
 

@@ -54,7 +54,8 @@ class BatchPolicy:
         self.calling = 0
         """Appends in the call that is under way."""
         self._ended_at = 0  # the seq after this gateway's last call
-        self._shared = False  # another gateway's events came between its last two calls with appends
+        self.shared = False
+        """Another gateway's events came between its last two calls with appends."""
         self._crowded = False
         self._last = 0  # appends in this gateway's last call
         self._gathered = asyncio.Event()
@@ -75,7 +76,7 @@ class BatchPolicy:
         would be small then waits for those who were just answered.
         """
         self._crowded = self._crowd.around(self)
-        if not (self._shared or self._crowded):
+        if not (self.shared or self._crowded):
             # Of very much, half may be sequenced already, and a commit takes what several calls gave.
             if self.largest == _USUAL_MAX or self._commits.appends > len(self._queue):
                 await self._commits.room()
@@ -95,7 +96,7 @@ class BatchPolicy:
     @property
     def most(self) -> int:
         """How many appends it may carry."""
-        if self._shared or self._crowded:
+        if self.shared or self._crowded:
             return self.largest
         half = (len(self._queue) + self._commits.appends + 1) // 2
         return max(_HALF_MIN, min(half, self.largest))
@@ -108,6 +109,6 @@ class BatchPolicy:
     def called(self, before: int, after: int) -> None:
         """A call moved the partition from one seq to the other. One without appends tells nothing."""
         if self.calling:
-            self._shared = before != self._ended_at
+            self.shared = before != self._ended_at
             self._last = self.calling
             self._ended_at = after

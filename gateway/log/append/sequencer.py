@@ -53,7 +53,8 @@ logger = logging.getLogger("sluice.log")
 # How long the watermark may lag behind, and an answer wait for another gateway's commit, when no further
 # append comes along to carry the one and ask for the other.
 _WATERMARK_LAG_S = 0.003
-# The same while a commit of ours is under way, after which there is more to tell.
+# The same while a commit of ours is under way, after which there is more to tell; and beside another gateway,
+# whose next call tells it too.
 _BUSY_WATERMARK_LAG_S = 0.03
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
@@ -231,8 +232,7 @@ class Sequencer:
         while not self._ready:
             timer = None
             if self._partition.open and self._partition.curious:
-                lag_s = _BUSY_WATERMARK_LAG_S if self._commits.appends else _WATERMARK_LAG_S
-                timer = self._loop.call_later(lag_s, self._wait_no_longer)
+                timer = self._loop.call_later(self._lag_s, self._wait_no_longer)
             await self._work.wait()
             self._work.clear()
             if timer is not None:
@@ -245,6 +245,11 @@ class Sequencer:
     def _ready(self) -> bool:
         """Whether anything in the queue may be sequenced now."""
         return bool(self._queue) and (self._partition.direct or not self._queue[0].to_look_up)
+
+    @property
+    def _lag_s(self) -> float:
+        told_anyway = self._pace.shared and not self._partition.awaited
+        return _BUSY_WATERMARK_LAG_S if told_anyway or self._commits.appends else _WATERMARK_LAG_S
 
     def _wait_no_longer(self) -> None:
         self._waited = True

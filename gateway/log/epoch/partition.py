@@ -57,7 +57,12 @@ class Partition:
     def curious(self) -> bool:
         """Whether a call without appends is of use: the watermark lags behind what is known committed, or an
         answer waits for what another gateway commits."""
-        return not self.direct and (self.watermark < self.committed_seq or bool(self._waiters))
+        return not self.direct and (self.watermark < self.committed_seq or self.awaited)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether an answer waits for what another gateway commits."""
+        return bool(self._waiters)
 
     @property
     def in_redis(self) -> bool:
