@@ -78,6 +78,8 @@ EMPTY = Folded(0, None, None, (), 0, b"{}")
 _LIGHT_US: Final = 4_000
 """Folds that are expected to take longer don't run where everything else waits for them."""
 
+_FIELD_BYTES: Final = len('"":0,')  # of the shortest one
+
 AT_ONCE_LOOKS: Final = 1_000
 """Tests that a fold makes where everything else waits for it: under 10 ms. It ends by TakesLong then, however
 little was expected of its handler."""
@@ -186,7 +188,9 @@ def merged_joined(joined: Joined, bytes_max: int = STATE_BYTES_MAX) -> Folded | 
     if size > bytes_max or 4 * joined.count + size // 100 > _LIGHT_US:
         return None
     objects = read_objects(joined.data.split(b"\0"))
-    if not objects or len(objects) != joined.count or sum(map(len, objects)) > FIELDS_MAX:
+    if not objects or len(objects) != joined.count:
+        return None
+    if size > FIELDS_MAX * _FIELD_BYTES and sum(map(len, objects)) > FIELDS_MAX:
         return None
     fields, *others = objects
     for each in others:

@@ -257,7 +257,7 @@ async def held_up(log: Log, stream: Stream) -> tuple[list[str], asyncio.Event]:
     sent, answered = [], asyncio.Event()
 
     async def hold(proceed: Proceed, name: str, *args: Any) -> Any:
-        sent.append(f"{name} of {len(args[0])}")
+        sent.append(f"{name} of {len(args[0].splitlines())}")
         await answered.wait()
         return await proceed()
 

@@ -233,9 +233,10 @@ def _event(of_type: str, at_ms: int, payload: bytes | None, more: Sequence[Any])
     )  # fmt: skip
 
 
-def _columns(streams: Sequence[Stream]) -> tuple[list[UUID], list[str], list[str]]:
+def _columns(streams: Sequence[Stream]) -> tuple[str, str, str]:
+    """As texts with a line for each stream: asyncpg looks at each item of an array twice."""
     return (
-        [UUID(stream.tenant) for stream in streams],
-        [stream.aggregate_type for stream in streams],
-        [stream.key for stream in streams],
+        "\n".join([stream.tenant.hex() for stream in streams]),
+        "\n".join([stream.aggregate_type for stream in streams]),
+        "\n".join([stream.key for stream in streams]),
     )

@@ -605,10 +605,13 @@ ORDER BY page.version ASC
 
 -- name: streams
 -- As the statement `stream`, of several streams at once: where one has no more events than asked for, all of them, up
--- to those that a number of bytes takes. $1 tenants, $2 aggregate types, $3 keys, $4 most events, $5 bytes after which
--- no further event is begun. In the order of the streams, `n` from 1, and of versions; one row at least for each
+-- to those that a number of bytes takes. $1 tenants, $2 aggregate types, $3 keys, a line each, $4 most events, $5 bytes
+-- after which no further event is begun. In the order of the streams, `n` from 1, and of versions; one row at least for
+-- each
 SELECT w.n, coalesce(head.version, 0) AS head, head.seq AS head_seq, head.id AS head_id, page.*
-FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
+FROM unnest(
+    string_to_array($1, E'\n')::uuid[], string_to_array($2, E'\n'), string_to_array($3, E'\n')
+) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 LEFT JOIN LATERAL (
     SELECT o.version, o.seq, o.id FROM outbox o
     WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
@@ -631,15 +634,17 @@ ORDER BY w.n, page.version
 
 
 -- name: streams_narrow
--- Of several streams what folds of their events take, a row each. $1 tenants, $2 aggregate types, $3 keys, $4 last
--- version of each, $5 most bytes of an event: where one is longer, or was erased, there is no `data`; $6 event types of
--- which more than their data is told, $7 those of which metadata are told too: `whole` has those of each such event,
--- NULL where there is none; $8 up to which seq no id is told. `n` is the place of the stream, from 1; of an empty one
--- `count` is 0, and nothing else is told. `head` is the last version, `seq` and `id` are that one's. `data` has a NUL
--- byte between those of two events; `first_at` and `last_at` are milliseconds since 1970. Arrays have the events in the
--- order of versions; there are none where no event is of a type of $6, and no `revisions` where all are 1
+-- Of several streams what folds of their events take, a row each. $1 tenants, $2 aggregate types, $3 keys, a line each,
+-- $4 last version of each, $5 most bytes of an event: where one is longer, or was erased, there is no `data`; $6 event
+-- types of which more than their data is told, $7 those of which metadata are told too: `whole` has those of each such
+-- event, NULL where there is none; $8 up to which seq no id is told. `n` is the place of the stream, from 1; of an empty
+-- one `count` is 0, and nothing else is told. `head` is the last version, `seq` and `id` are that one's. `data` has a
+-- NUL byte between those of two events; `first_at` and `last_at` are milliseconds since 1970. Arrays have the events in
+-- the order of versions; there are none where no event is of a type of $6, and no `revisions` where all are 1
 SELECT w.n, e.count, e.head, e.seq, e.id, e.first_at, e.last_at, e.data, e.types, e.times, e.revisions, e.whole
-FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
+FROM unnest(
+    string_to_array($1, E'\n')::uuid[], string_to_array($2, E'\n'), string_to_array($3, E'\n')
+) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 CROSS JOIN LATERAL (
     SELECT count(*) AS count, max(o.version) AS head, max(o.seq) AS seq,
         (array_agg(o.id ORDER BY o.version) FILTER (WHERE o.seq > $8))[count(*) FILTER (WHERE o.seq > $8)] AS id,
