@@ -438,7 +438,7 @@ async def test_a_claim_that_waits_ends_when_its_client_goes_and_takes_nothing_af
     one = await pulled(client)
     async with new_client(gateway.url, tenant.write) as consumer:
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
-        await asyncio.wait_for(lasting.begun.wait(), 5)
+        await asyncio.wait_for(lasting.begun.wait(), 20)
         waiting.cancel()
         await asyncio.wait_for(lasting.over.wait(), 5)
     await bench.append([new_id()])
@@ -471,7 +471,7 @@ async def test_a_claim_that_waits_is_refused_when_its_key_is_revoked(
     one = await pulled(client)
     async with new_client(gateway.url, tenant.write) as consumer:
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
-        await asyncio.wait_for(lasting.begun.wait(), 5)
+        await asyncio.wait_for(lasting.begun.wait(), 20)
         await revoked(pool, tenant, Scope.WRITE)
         refused(await asyncio.wait_for(waiting, 5), 401, "unauthorized")
 
