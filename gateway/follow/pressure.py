@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 PRESSED: Final = 0.8
-"""Of a core: while all requests are in Redis or Postgres, a gateway has nothing to do, however busy it is."""
+RELIEVED: Final = 0.65
+"""Of a core: from the first on it is pressed, below the second it is not any more. While all requests are in
+Redis or Postgres, a gateway has nothing to do, however busy it is."""
 
 PRESSED_EVERY_S: Final = 0.5
 _WAITED: Final = Path("/proc/thread-self/schedstat")
@@ -41,6 +43,7 @@ class Pressure:
         now = self._clock()
         if now - self._at >= PRESSED_EVERY_S:
             wanted = self._wanted()
-            self._pressed = wanted - self._before > PRESSED * (now - self._at)
+            least = RELIEVED if self._pressed else PRESSED
+            self._pressed = wanted - self._before > least * (now - self._at)
             self._at, self._before = now, wanted
         return self._pressed
