@@ -29,8 +29,10 @@ def adopt(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a copied or restored database deliver subscriptions again. It becomes an instance of its own, with
-    another id, unless it replaces the original. Until then its relays send nothing."""
+    """Let a copied or restored database deliver subscriptions again.
+
+    It becomes an instance of its own, with another id, unless it replaces the original. Until then its relays
+    send nothing."""
     if replacement and clone:
         raise typer.BadParameter("--replacement and --clone exclude each other")
 

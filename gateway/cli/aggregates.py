@@ -68,7 +68,9 @@ def append(
     key: Annotated[
         str, typer.Argument(metavar="[KEY]", help="The aggregate's key, or an alias with @.")
     ] = "",
-    event_type: Annotated[str, typer.Argument(metavar="[EVENT_TYPE]")] = "",
+    event_type: Annotated[
+        str, typer.Argument(metavar="[EVENT_TYPE]", help="The event type, as in the spec.")
+    ] = "",
     data: Annotated[str, typer.Argument(metavar="[DATA]", help="JSON; - reads stdin.")] = "{}",
     actor: Annotated[
         str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -165,3 +166,16 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 for _command in _COMMANDS:
     app.command()(_command)
 app.command("import")(imports.import_)
+
+
+def _without_line_breaks(group: typer.Typer) -> None:
+    """In lists of commands they would stay, and the terminal wraps each line by itself."""
+    for command in group.registered_commands:
+        paragraphs = inspect.cleandoc(inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join([paragraphs[0].replace("\n", " "), *paragraphs[1:]])
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        _without_line_breaks(inner.typer_instance)
+
+
+_without_line_breaks(app)

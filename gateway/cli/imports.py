@@ -41,8 +41,9 @@ def import_(
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import records: each goes to the aggregate of its external ref, else of its content, else to a new
-    one. A record with nothing new is not written, so a file can be imported again, for example after an
+    """Import records: each goes to the aggregate of its external ref, else of its content, else to a new one.
+
+    A record with nothing new is not written, so a file can be imported again, for example after an
     interruption."""
     from gateway.client import Actor, Imported, Refused
 

@@ -73,8 +73,9 @@ def _print_report(report: Report) -> None:
 
 
 def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: JsonOption = False) -> None:
-    """Check the settings of Redis and Postgres on which durability depends, and print what is guaranteed
-    with them. Run it with the settings of a gateway."""
+    """Check the settings of Redis and Postgres on which durability depends, and print what they guarantee.
+
+    Run it with the settings of a gateway."""
     config = _numbers()
 
     async def work(place: Place) -> Diagnosis:
@@ -123,7 +124,7 @@ def repair(
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Commit events that Postgres has lost again, from the journal in Redis; exit 1 if some stay lost."""
+    """Commit the events that Postgres has lost, from the journal in Redis; exit 1 if some stay lost."""
 
     report: list[str] = []
     tell = report.append if as_json else say

@@ -27,6 +27,11 @@ def test_help_names_every_command(unset: Sluice) -> None:
         assert f" {command} " in ran.out
 
 
+def test_lists_of_commands_wrap_for_the_terminal(unset: Sluice) -> None:
+    ran = unset("ids", "--help")
+    assert "for things of your own: no aggregate has such a key." in ran.out
+
+
 @pytest.mark.parametrize("command", ["dev", "serve", "migrate", "spec deploy", "keys create", "tenants list"])
 def test_each_command_explains_itself(unset: Sluice, command: str) -> None:
     ran = unset(*command.split(), "--help")
