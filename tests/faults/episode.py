@@ -223,8 +223,10 @@ class _Episode:
         while True:
             try:
                 connection = await asyncpg.connect(self._cluster.postgres_url, timeout=2)
+                led = len(self._history.set_backs)
                 try:
-                    while True:
+                    # The Postgres that gateways were led away from may live, and would be sampled.
+                    while led == len(self._history.set_backs):
                         for row in await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log"):
                             self._history.samples.append(Sample(now(), *row))
                         await asyncio.sleep(SAMPLE_EVERY_S)
