@@ -209,7 +209,8 @@ def test_an_embedded_schema_accepts_what_the_spec_s_own_accepts(schema: Any, val
     declared = {"aggregate_types": {"x": {"events": {"y": {"schema": schema}}}}, "agent_types": ["user"]}
     assume(not isinstance(parse(declared), Faults))
     spec, described = made(declared)
-    embedded = validator_of(described, {"$ref": "#/components/schemas/x.y"})
+    its_own = {"x.y": described["components"]["schemas"]["x.y"]}  # it refers to nothing else
+    embedded = validator_of({"components": {"schemas": its_own}}, {"$ref": "#/components/schemas/x.y"})
     event_type = spec.aggregate_types["x"].events["y"]
     for value in values:
         assert embedded.is_valid(value) == (event_type.violation(value) is None), (schema, value)
