@@ -28,9 +28,8 @@ class AfterDeploys:
         now = self._now()
         if self._begun is None and deployed is self._done and now < self._anyway_at:
             return False
-        if self._begun is None:
-            self._begun = deployed
+        begun = self._begun = deployed if self._begun is None else self._begun
         if not await declare():
-            self._done, self._begun = self._begun, None
+            self._done, self._begun = begun, None
             self._anyway_at = now + ANYWAY_EVERY_S
         return True

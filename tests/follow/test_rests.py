@@ -13,7 +13,9 @@ import asyncpg
 import pytest
 
 from gateway.config import Config
+from gateway.follow import runner
 from gateway.follow import worker as workers
+from gateway.follow.database import fetch
 from gateway.follow.declarations import Declarations
 from gateway.follow.model import Build
 from gateway.follow.moves import Moves
@@ -110,3 +112,33 @@ async def test_a_read_after_a_position_tells_the_process_that_keeps_the_list(
             with pytest.raises(Refused):
                 await reader.serving(named, Position(((p, Place(1, mark)),)), 0.001)
         assert hurried == [tenant.bytes]
+
+
+async def test_where_nothing_was_declared_leases_are_looked_at_once_a_second(
+    config: Config, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LEASES_EVERY_S", 60.0)
+    looks = 0
+
+    async def counted(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+        nonlocal looks
+        looks += name == "acquire"
+        return await fetch(pool, name, *args)
+
+    monkeypatch.setattr(runner, "fetch", counted)
+    postgres = Postgres(pool, 60.0)
+    instance = await postgres.instance()
+    serving = [object()]
+    async with settling_without_log(config.postgres_url, postgres, 60.0) as settling:
+        outbox = Outbox(postgres, instance.partitions, settling.stands)
+        kept = runner.Runner(pool, outbox, Declarations(pool, outbox), 6.0, deployed=lambda: serving[0])
+        for _ in range(5):
+            await kept.look()
+        before = looks
+        for _ in range(3):
+            await kept.look()
+        assert looks == before
+        serving[0] = object()
+        await kept.look()
+        assert looks == before + 1
+        await kept.stop()

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from gateway.catalog import specs, tenants
-from gateway.relay import subscriptions
+from gateway.relay import after_deploys, subscriptions
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, WebReceiver
 from tests.support.accounts import SPEC
 from tests.support.calls import new_id
+from tests.support.drive import Proceed, interpose
 
 SOURCE = {
     "provider": "stripe",
@@ -80,3 +81,26 @@ async def test_specs_that_can_not_be_read_keep_no_other_tenant_from_its_subscrip
         await bench.subscriptions.declare()
     told = [each for each in caplog.records if each.message == "subscription_unusable"]
     assert len({each.tenant for each in told}) == len(told) <= 20  # type: ignore[attr-defined]
+
+
+async def test_a_relay_looks_specs_up_after_they_changed_and_not_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(after_deploys, "ANYWAY_EVERY_S", 60.0)
+    monkeypatch.setattr(subscriptions, "SPECS_AT_ONCE", 10_000)
+    serving, looks = [object()], 0
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await proceed()
+
+    async with bench.relaying(deployed=lambda: serving[0]) as relay:
+        await relay.look()
+        interpose(bench.subscriptions, "declare", around)
+        for _ in range(3):
+            await relay.look()
+        assert looks == 0
+        serving[0] = object()
+        await relay.look()
+        assert looks > 0
