@@ -41,13 +41,18 @@ class Ready(NamedTuple):
     after: tuple[int, str]
     columns: list[Any]
     claims: list[Any]
+    kind: str
+    """How the name of its statement ends."""
 
 
 def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[SequencedAppend]) -> Ready:
     """Raises ChainBroken."""
     if chain_over(before[1], run) != after[1]:
         raise ChainBroken(f"rows after seq {before[0]} do not give the chain at {after[0]}")
-    return Ready(before, after, commit_columns(run), claim_columns(run))
+    claims = claim_columns(run)
+    plain = not any(placed.chosen or placed.tags for placed in run)
+    kind = "_claiming" if claims else "_plain" if plain else ""
+    return Ready(before, after, commit_columns(run), claims, kind)
 
 
 class CommitConnection:
@@ -94,9 +99,7 @@ class CommitConnection:
         """
         if ready is None or (ready.before, ready.after) != (before, after):
             ready = made_ready(before, after, run)
-        name = "commit_in_turn" if in_turn else "commit"
-        if ready.claims:
-            name += "_claiming"
+        name = ("commit_in_turn" if in_turn else "commit") + ready.kind
         columns = (*before, *after, *ready.columns, mode, *ready.claims)
         return int(await self._send(name, asyncpg.Connection.fetchval, p, epoch, *columns)) > 0
 

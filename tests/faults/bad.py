@@ -66,7 +66,8 @@ def _commit_without_swap() -> None:
         text, "AS i(tenant, seq, count)", "AS i(tenant, seq, count)\n    ON CONFLICT DO NOTHING",
     )  # fmt: skip
     text = _replaced(text, "SELECT count(*) FROM inserted", "SELECT 1 + count(*) FROM inserted")
-    SQL["commit"] = SQL["commit_in_turn"] = text
+    for name in ("commit", "commit_plain", "commit_in_turn", "commit_in_turn_plain"):
+        SQL[name] = text
 
 
 def _fence_by_run_id() -> None:
@@ -133,7 +134,8 @@ def _direct_without_swap() -> None:
 
     Postgres.seal = seal  # type: ignore[method-assign]
     text = _replaced(SQL["commit"], "AND mode = $36 ", "AND $36::text IS NOT NULL ")
-    SQL["commit"] = SQL["commit_in_turn"] = text
+    for name in ("commit", "commit_plain", "commit_in_turn", "commit_in_turn_plain"):
+        SQL[name] = text
     SQL["look_directly"] = _replaced(
         SQL["look_directly"], "AS version, mode, chain", "AS version, 'direct' AS mode, chain"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -25,7 +26,13 @@ from gateway.events import (
     tag_key,
     tag_keys,
 )
-from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
+from gateway.log.commit_connection import (
+    ChainBroken,
+    CommitConnection,
+    Ready,
+    RefusedByPostgres,
+    made_ready,
+)
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL
@@ -150,6 +157,17 @@ async def test_tags_are_stored_with_the_seq_of_their_event(
     rows = await place.fetch("SELECT tag, seq FROM event_tag ORDER BY seq, tag")
     a, b = (tag_key(stream.tenant, tag) for tag in ("a:1", "b:1"))
     assert {(row["tag"].bytes, row["seq"]) for row in rows} == {(a, 1), (b, 1), (a, 2), (b, 4)}
+
+
+async def test_only_a_run_with_tags_or_chosen_identities_inserts_any() -> None:
+    one, two = append(new_stream()), append(new_stream(), key=b"k")
+    plain = placed(one, 1, 1)
+    chosen, tagged = placed(two, 1, 2), with_tags(placed(one, 1, 2), (("a:1",),))
+    for run, kind in (([plain], "_plain"), ([plain, chosen], ""), ([plain, tagged], "")):
+        assert made_ready((0, ""), (run[-1].last_seq, chain_over("", run)), run).kind == kind
+    for name in ("commit", "commit_in_turn"):
+        inserts = [re.findall(r"INSERT INTO (\w+)", SQL[name + kind]) for kind in ("_plain", "")]
+        assert inserts == [["outbox"], ["outbox", "append_identity", "event_tag"]]
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", '","'])
