@@ -295,6 +295,24 @@ def test_every_example_fits_its_schema() -> None:
             validator_of(described, parameter["schema"]).validate(parameter["example"])
 
 
+@pytest.mark.parametrize("receipt", ["Receipt", "BatchReceipt", "ReceiptOfSeveral"])
+def test_receipts_say_how_many_events_were_implied(receipt: str) -> None:
+    _, described = made(SPEC)
+    schema = described["components"]["schemas"][receipt]
+    assert schema["properties"]["implied_count"]["minimum"] == 1  # left out where none was
+    assert "implied_count" not in schema["required"]
+
+
+@pytest.mark.parametrize("path", ["/_/schedules", "/_/schedules/{id}/move"])
+def test_a_timer_is_due_at_a_text_or_at_unix_seconds(path: str) -> None:
+    _, described = made(SPEC)
+    body = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    due = validator_of(described, body["properties"]["due_at"])
+    assert [due.is_valid(each) for each in ("2030-01-01T00:00:00Z", 1900000000, 1.9e9, None)] == [
+        True, True, True, False
+    ]  # fmt: skip
+
+
 def test_references_of_a_schema_lead_into_its_component() -> None:
     _, described = made(SPEC)
     schema = described["components"]["schemas"]["order.was_placed"]

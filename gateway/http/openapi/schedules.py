@@ -9,6 +9,7 @@ from gateway.http.openapi.parameters import EXAMPLE_ID
 from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of, or_null
 
 _TEXT: Schema = {"type": "string"}
+_DUE: Schema = {"type": ["string", "number"], "description": "RFC 3339, or Unix seconds."}
 _WATCHED = object_of({"aggregate_type": _TEXT, "key": _TEXT, "event_type": _TEXT})
 _EMIT = object_of({"aggregate_type": _TEXT, "id": or_null(_TEXT), "event_type": _TEXT, "data": True})
 _TRIGGER = object_of({"event_id": ANY_UUID, "aggregate_type": _TEXT, "key": _TEXT, "type": _TEXT})
@@ -29,7 +30,7 @@ _ONE = object_of({"ok": OK, "schedule": _SCHEDULE})
 
 def schedule_paths() -> dict[str, Schema]:
     """By path."""
-    due = request(object_of({"due_at": _TEXT}, closed=True), {"due_at": "2030-01-01T00:00:00Z"})
+    due = request(object_of({"due_at": _DUE}, closed=True), {"due_at": "2030-01-01T00:00:00Z"})
     return {
         "/_/schedules": {"get": _every(), "post": _create()},
         "/_/schedules/{id}": {"get": _act("get", "A timer")},
@@ -52,7 +53,7 @@ def _every() -> Schema:
 
 
 def _create() -> Schema:
-    fields = {"due_at": _TEXT, "delay": {"type": ["string", "integer"]}, "cancel_on": {"type": "array"}}
+    fields = {"due_at": _DUE, "delay": {"type": ["string", "integer"]}, "cancel_on": {"type": "array"}}
     emit = object_of({"aggregate_type": _TEXT, "event_type": _TEXT}, {"id": True, "data": True}, closed=True)
     example = {
         "delay": "24h",

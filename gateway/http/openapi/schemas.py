@@ -42,6 +42,11 @@ _TOLD_ALIASES: Schema = {
 }
 
 
+_IMPLIED: Schema = {
+    "implied_count": {**VERSION, "description": "Events written beside these, since these imply them."}
+}
+
+
 NAMED: Schema = {
     "key": {"type": "string", "description": "With `keys=alias`, only where there is no alias."},
     "aliases": {"type": "array", "items": {"type": "string"}, "description": "Where they are asked for."},
@@ -169,7 +174,7 @@ def _receipt_of_several() -> Schema:
             "length": {**VERSION, "description": "The aggregate's after this event."},
         }
     )
-    return object_of({"ok": OK, "position": POSITION, "count": VERSION, "events": list_of(event)})
+    return object_of({"ok": OK, "position": POSITION, "count": VERSION, "events": list_of(event)}, _IMPLIED)
 
 
 def _receipt() -> Schema:
@@ -182,7 +187,7 @@ def _receipt() -> Schema:
             "length": {**VERSION, "description": "The stream's length after the append."},
             "position": POSITION,
         },
-        _TOLD_ALIASES,
+        {**_IMPLIED, **_TOLD_ALIASES},
     )
 
 
@@ -197,7 +202,7 @@ def _batch_receipt() -> Schema:
             "length": VERSION,
             "position": POSITION,
         },
-        _TOLD_ALIASES,
+        {**_IMPLIED, **_TOLD_ALIASES},
     )
 
 
