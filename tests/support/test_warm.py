@@ -9,10 +9,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.dev.process import Command, Process
 from tests.support.warm import ROOT, start
 
 WAIT_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another path than this process', nothing is forked."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 TELL = """
 import ctypes, json, os, sys
 NAMES = os.listdir("/proc/self/fd")
