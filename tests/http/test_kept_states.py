@@ -176,14 +176,15 @@ async def test_a_state_is_kept_although_a_reader_has_folded_beyond_it(
 ) -> None:
     key, length = new_id(), KEEP_EVERY + 120
     versions = kept_of(own_outbox, account, key)
-    async with fresh(own_config, account) as (_, client):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Keeper, "due", lambda *_: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Keeper, "due", lambda *_: None)  # before the gateway starts: reads have it from then
+        async with fresh(own_config, account) as (_, client):
             await count(client, key, length)
             assert await state(client, key) == (length, length)
-        assert await versions() == []
-        await count(client, key, FOLD_EVERY)
-        await kept(versions, KEEP_EVERY)
+            assert await versions() == []
+            patch.undo()
+            await count(client, key, FOLD_EVERY)
+            await kept(versions, KEEP_EVERY)
 
 
 async def test_what_another_gateway_commits_between_is_in_the_state_that_is_kept(
