@@ -13,7 +13,7 @@ import redis.asyncio
 
 from gateway.dev.process import Command, find_titled, spawn
 from tests.dev.conftest import DEADLINE_S, gone
-from tests.support.servers import Servers, servers_in
+from tests.support.servers import INITIALIZED, Servers, servers_in
 
 StartServers = Callable[..., Awaitable[Servers]]
 
@@ -160,7 +160,10 @@ async def test_a_stale_postmaster_pid_that_is_another_programs_by_now_does_no_ha
         assert other.wait(DEADLINE_S)
 
 
-async def test_a_data_folder_that_was_made_half_is_made_again(pair: Servers) -> None:
+async def test_a_data_folder_that_was_made_half_is_made_again(
+    pair: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(INITIALIZED)
     pair.postgres.stop()
     home = pair.postgres_server.home
     (home / "data").rename(home / "unfinished-0")
