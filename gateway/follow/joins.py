@@ -24,7 +24,7 @@ from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
 from gateway.follow.sort_values import at
 from gateway.follow.states import AggregateStates
-from gateway.follow.threads import Steps, Turn, folding
+from gateway.follow.threads import Steps, Turn, folding, taking
 from gateway.relay.position import Place
 from gateway.state import Folded
 from gateway.state.budget import SPELLED_BYTES, STATE_BYTES_MAX, Budget
@@ -160,14 +160,14 @@ class JoinOutput:
         """The first of the rows that wait, with the states that they are made of; those whose own aggregate
         was never written are left out."""
         some: list[_Made] = []
-        while waiting and len(some) < ROWS_AT_ONCE:
+        size = 0
+        while waiting and len(some) < ROWS_AT_ONCE and size <= BYTES_AT_ONCE:
             key = waiting.popleft()
             trigger = await self._state(self._join.for_each, key, up_to)
             if trigger.length and trigger.updated_at_ms is not None:
                 roots: dict[str, Node] = {KEY: Raw(encode(key))}
                 some.append(_Made(key, trigger, roots, updated_at_ms=trigger.updated_at_ms))
-                if sum([len(each.trigger.data_json) for each in some]) > BYTES_AT_ONCE:
-                    break
+                size += len(trigger.data_json)
         for source in self._join.sources:
             await self._find(source, some, waiting, up_to)
         for name, aggregate_type, singleton in self._join.included:
@@ -184,10 +184,12 @@ class JoinOutput:
             return
         size = sum([each.size for each in some])
         found = await folding(len(some), size, partial(self._keys, source, some))
+        size = 0
         for n, (each, of_row) in enumerate(zip(some, found, strict=True)):
             each.looks, each.error = of_row.looks, of_row.error
             await self._take(each, source.name, source.several, source.aggregate_type, of_row.keys, up_to)
-            if n and sum([other.size for other in some[: n + 1]]) > BYTES_AT_ONCE:
+            size += each.size
+            if n and size > BYTES_AT_ONCE:
                 waiting.extendleft([later.key for later in reversed(some[n:])])
                 del some[n:]
                 return
@@ -196,6 +198,7 @@ class JoinOutput:
         self, made: _Made, name: str, several: bool, aggregate_type: str, keys: Sequence[str], up_to: int
     ) -> None:
         states = []
+        size = made.size
         for key in keys:
             made.sources.append((aggregate_type, key))  # made again, too, once one is written that is not yet
             if made.error:
@@ -204,7 +207,8 @@ class JoinOutput:
             if state.length:
                 made.updated_at_ms = max(made.updated_at_ms, state.updated_at_ms or 0)
                 states.append((key, state))
-                if made.size + sum([len(each.data_json) for _, each in states]) > ROW_STATES_BYTES_MAX:
+                size += len(state.data_json)
+                if size > ROW_STATES_BYTES_MAX:
                     made.error = (
                         f"The states that it is made of are longer than {ROW_STATES_BYTES_MAX} bytes."
                     )
@@ -245,6 +249,7 @@ class JoinOutput:
         return canonicalize(value, self._singletons) if isinstance(value, str) else None
 
     async def _state(self, aggregate_type: str, key: str, up_to: int) -> Folded:
+        await taking(1)  # one that is kept is not waited for
         return await self._states.at(Stream(self._tenant, aggregate_type, key), up_to)
 
     def _puts(

@@ -208,6 +208,33 @@ async def test_a_projection_does_little_in_one_turn_of_the_loop(name: str, turns
     assert 0 < turns.most <= AT_ONCE_LOOKS
 
 
+async def test_a_row_of_many_states_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = parsed(join({"id": "$.thing.id"}, others={"type": "thing", "id": "$.thing.a", "mode": "array"}))
+    data = list_of(*[f'"{new_id()}"' for _ in range(1000)])
+    recorded = [Recorded(Stream(TENANT, "thing", new_id()), 1, event(payload=data)) for _ in range(3)]
+    followed = [Event(Place(n, b""), each, b"") for n, each in enumerate(recorded, 1)]
+    asked, at = Turns(), AggregateStates.at
+
+    async def counted(self: AggregateStates, *of: Any) -> Any:
+        asked.add(1)
+        return await at(self, *of)
+
+    async def stream(of: Stream, *_: object) -> list[Event]:
+        return [each for each in followed if each.recorded.stream == of]
+
+    monkeypatch.setattr(AggregateStates, "at", counted)
+    output = JoinOutput(
+        found,
+        "joined",
+        TENANT,
+        AggregateStates(found, AsyncMock(stream=stream), 0),
+        AsyncMock(return_value=[]),
+    )
+    rows = RowCache(None, 1, 10_000, empty=True)  # type: ignore[arg-type]
+    assert len((await output.fold(followed, followed[-1].place, rows)).puts) == 3
+    assert 0 < asked.most <= AT_ONCE_LOOKS + 1  # one that finds no more of the turn begins the next
+
+
 async def test_folds_share_a_turn_of_the_loop(turns: Turns) -> None:
     found = parsed(WIDE)
     await asyncio.gather(*(changes_of(found, "maps", b'{"deep":[]}') for _ in range(100)))
