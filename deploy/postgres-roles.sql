@@ -14,7 +14,7 @@ CREATE ROLE sluice_gateway LOGIN PASSWORD :'gateway_password';
 ALTER ROLE sluice_gateway SET statement_timeout = 0;
 ALTER ROLE sluice_gateway SET lock_timeout = 0;
 
--- Sorted by bytes: an upgrade of the operating system that sorts letters anew would break the indexes.
+-- Sorted by bytes: an upgrade of the operating system that sorts letters in another order would break the indexes.
 CREATE DATABASE sluice OWNER sluice_owner TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C';
 REVOKE ALL ON DATABASE sluice FROM PUBLIC;
 GRANT CONNECT ON DATABASE sluice TO sluice_gateway;

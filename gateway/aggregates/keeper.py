@@ -79,9 +79,7 @@ class Keeper:
                 if last >= first:
                     self._due_at(stream, last, events[last - first + 1 :])
             else:
-                for stream, version, event in zip(
-                    each.spread.each_stream, each.versions, each.events, strict=True
-                ):
+                for (stream, version), event in zip(each.places(), each.events, strict=True):
                     if self._recent:
                         self._recent.add(stream, version, (event,))
                     if version % FOLD_EVERY == 0:

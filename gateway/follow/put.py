@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.follow.database import statement
 from gateway.follow.model import Build, Changes, Put
-from gateway.log.entries import numbers
+from gateway.log.entries import numbers, spans
 from spec.lists import BY_MAX
 
 ROWS_A_STATEMENT: Final = 1500
@@ -38,19 +37,14 @@ async def _put(conn: Any, build: Build, puts: Sequence[Put]) -> None:
 
 
 def _packed(columns: Sequence[Sequence[bytes | None]]) -> tuple[bytes, list[str]]:
-    """All of it one behind the other, and of each column where its values begin and how long they are, -1 for
-    None, as literals. asyncpg would look at each item of an array twice, which takes longer than all else."""
+    """All of it one behind the other, and of each column where its values begin and how long they are."""
     parts: list[bytes] = []
     places = []
     begin = 1
     for column in columns:
-        present = [each or b"" for each in column]
-        sizes = [*map(len, present)]
-        begins = [*accumulate(sizes, initial=begin)]
-        begin = begins.pop()
-        parts += present
-        lengths = sizes if None not in column else [-1 if each is None else len(each) for each in column]
-        places += [numbers(begins), numbers(lengths)]
+        begins, lengths, begin = spans(column, begin)
+        parts += [each or b"" for each in column]
+        places += [begins, lengths]
     return b"".join(parts), places
 
 

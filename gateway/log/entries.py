@@ -166,8 +166,7 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
             streams += (placed.stream,) * count if placed.spread is None else placed.spread.each_stream
             versions += range(first, first + count) if placed.spread is None else placed.versions
     payloads = [event.payload for event in events]
-    sizes = [-1 if each is None else len(each) for each in payloads]
-    kept = [each or b"" for each in payloads]
+    begins, lengths, _ = spans(payloads)
     return [
         numbers(versions),
         numbers([event.recorded_at_ms for event in events]),
@@ -184,11 +183,11 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         _optional([event.target_type for event in events], _texts),
         _optional([event.target_id for event in events], _texts),
         _present([event.extra for event in events]),
-        numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
-        numbers(sizes),
+        begins,
+        lengths,
         owned,
         b"".join([placed.digests for placed in run]),
-        b"".join(kept),
+        b"".join([each or b"" for each in payloads]),
         *_claims(run),
         *_tags(run),
         _revisions(events),
@@ -269,6 +268,14 @@ def _slot_columns(slots: Sequence[tuple[Stream, str, bytes | None]]) -> list[lis
         [name for _, name, _ in slots],
         [scope for _, _, scope in slots],
     ]
+
+
+def spans(column: Sequence[bytes | None], begin: int = 1) -> tuple[str, str, int]:
+    """Where each value begins in all of them one behind the other, and how long it is, -1 for None, as
+    literals; and where a next one would begin. asyncpg would look at each item of an array twice."""
+    *begins, end = accumulate([len(each or b"") for each in column], initial=begin)
+    lengths = [-1 if each is None else len(each) for each in column]
+    return numbers(begins), numbers(lengths), end
 
 
 def numbers(column: list[int]) -> str:

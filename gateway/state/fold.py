@@ -85,10 +85,16 @@ AT_ONCE_LOOKS: Final = 1_000
 little was expected of its handler."""
 
 
+def _merge_us(before: int, events: int, data: int = 0) -> int:
+    """About how long so many events take whose data merge into a state, in microseconds: `before` and `data`
+    are the bytes of the state and of the events."""
+    return before // 500 + 4 * events + data // 100
+
+
 def is_light(before: Folded, events: Sequence[Recorded], handler_of: Callable[[str], Handler]) -> bool:
     """Whether `fold` takes under 10 ms, by a bound that needs no look into the values."""
     size = len(before.data_json)
-    expected_us = size // 500 + 4 * len(events)
+    expected_us = _merge_us(size, len(events))
     if expected_us > _LIGHT_US:
         return False
     if all(handler_of(kind) is DEFAULT_HANDLER for kind in {each.event.type for each in events}):
@@ -161,7 +167,7 @@ def merged(
         return None
     texts = cast(list[bytes], payloads)
     old, new = len(before.data_json), sum(map(len, texts))
-    if old + new > bytes_max or old // 500 + 4 * len(texts) + new // 100 > _LIGHT_US:
+    if old + new > bytes_max or _merge_us(old, len(texts), new) > _LIGHT_US:
         return None
     objects = read_objects(texts)
     if not objects:
@@ -185,7 +191,7 @@ def merged(
 def merged_joined(joined: Joined, bytes_max: int = STATE_BYTES_MAX) -> Folded | None:
     """What `merged` makes of the first events of a stream, of which no more is known than a merge takes."""
     size = len(joined.data)
-    if size > bytes_max or 4 * joined.count + size // 100 > _LIGHT_US:
+    if size > bytes_max or _merge_us(0, joined.count, size) > _LIGHT_US:
         return None
     objects = read_objects(joined.data.split(b"\0"))
     if not objects or len(objects) != joined.count:

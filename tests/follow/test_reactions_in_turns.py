@@ -139,6 +139,22 @@ async def test_a_turn_of_a_saga_does_little_in_one_turn_of_the_loop(turns: Turns
     assert 0 < turns.most <= AT_ONCE_LOOKS
 
 
+def coordinating(of: Spec, said: list[str]) -> Coordinator:
+    """Of a tenant with this spec. It appends nothing: `said` gets what it would."""
+    coordinator = Coordinator(
+        None,  # type: ignore[arg-type]
+        AsyncMock(return_value=Conflict(1)),
+        AsyncMock(return_value=Deployed(1, of, b"")),
+        EVENT_BYTES_MAX,
+    )
+
+    async def take(tenant: bytes, due: Any) -> None:
+        said.append(due.turn.said)
+
+    coordinator._take = take  # type: ignore[method-assign]
+    return coordinator
+
+
 async def taken(data: bytes) -> list[str]:
     """What is said of a saga behind its first event."""
     of = spec()
@@ -151,18 +167,8 @@ async def taken(data: bytes) -> list[str]:
         Recorded(stream, 1, event(type="_was_started", payload=msgspec.json.encode(state))),
         b"",
     )
-    coordinator = Coordinator(
-        None,  # type: ignore[arg-type]
-        AsyncMock(return_value=Conflict(1)),
-        AsyncMock(return_value=Deployed(1, of, b"")),
-        EVENT_BYTES_MAX,
-    )
     said: list[str] = []
-
-    async def take(tenant: bytes, due: Any) -> None:
-        said.append(due.turn.said)
-
-    coordinator._take = take  # type: ignore[method-assign]
+    coordinator = coordinating(of, said)
     await coordinator.look(TENANT, [started])
     return said
 
@@ -206,18 +212,8 @@ async def test_an_event_is_compared_with_no_saga_that_waits(
         return [{"id": AsyncMock(bytes=uuid4().bytes), **one} for _ in range(count)]
 
     monkeypatch.setattr("gateway.reactions.coordinator.fetch", fetch)
-    coordinator = Coordinator(
-        None,  # type: ignore[arg-type]
-        AsyncMock(return_value=Conflict(1)),
-        AsyncMock(return_value=Deployed(1, of, b"")),
-        EVENT_BYTES_MAX,
-    )
     said: list[str] = []
-
-    async def take(tenant: bytes, due: Any) -> None:
-        said.append(due.turn.said)
-
-    coordinator._take = take  # type: ignore[method-assign]
+    coordinator = coordinating(of, said)
     stream = Stream(TENANT, "thing", key)
     followed = [
         Event(Place(n, b"mark"), Recorded(stream, n, event(type="was_set", payload=b"{}")), b"")

@@ -97,7 +97,7 @@ UNSAFE = {
         ),
         "append 3 is there beside append 0 of the same identity",
     ),
-    "sequenced anew without a look-up": Variant(
+    "sequenced again without a look-up": Variant(
         Scenario(appends=(_ONE, _TWO), faults=("wipe", "lose reply"), budget=2, rules=Rules(relook=False)),
         "append 0 is there beside append 0 of the same identity",
     ),

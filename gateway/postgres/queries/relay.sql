@@ -338,7 +338,7 @@ SELECT name FROM tenant WHERE id = $1
 
 
 -- name: touch
--- Whoever delivers finds out, hands over, and starts anew. $1 subscription
+-- Whoever delivers finds out, hands over, and starts again. $1 subscription
 UPDATE subscription SET moves = moves + 1 WHERE id = $1
 
 
