@@ -16,6 +16,7 @@ _CLONE_NEWNS = 0x00020000
 _MIB = 1 << 20
 SIZE_BYTES = 2048 * _MIB
 """More than an episode writes; tmpfs takes only what is used."""
+_TRIES = 50
 
 
 def isolate() -> str | None:
@@ -45,16 +46,20 @@ class Disk:
 
     def fill(self) -> None:
         """Not a page is free."""
-        about = os.statvfs(self._folder)
-        used = (about.f_blocks - about.f_bfree) * about.f_frsize
-        self._resize(max(used, about.f_frsize))
+        for _ in range(_TRIES):  # the system refuses a size below what Postgres has written since the look
+            about = os.statvfs(self._folder)
+            used = (about.f_blocks - about.f_bfree) * about.f_frsize
+            wrong = self._resized(max(used, about.f_frsize))
+            if wrong is None:
+                return
+        raise AssertionError(wrong)
 
     def free(self) -> None:
-        self._resize(SIZE_BYTES)
-
-    def _resize(self, size: int) -> None:
-        wrong = _mounted("-o", f"remount,size={size}", self._folder)
+        wrong = self._resized(SIZE_BYTES)
         assert wrong is None, wrong
+
+    def _resized(self, size: int) -> str | None:
+        return _mounted("-o", f"remount,size={size}", self._folder)
 
     def close(self, *, keep: bool) -> None:
         """`keep`: what is on it stays at `folder`, for an operator who looks into it."""
