@@ -22,6 +22,7 @@ from tests.support.standby import base_backup, beside
 
 SYNCHRONOUS, ASYNCHRONOUS = "synchronous", "asynchronous"
 IN_STEP_S = 20.0
+PROMOTED_S = 60.0
 POLL_S = 0.02
 
 
@@ -85,12 +86,17 @@ class PostgresPair:
 
     async def in_step(self) -> None:
         """Returns once the standby has all that is committed now."""
-        deadline = asyncio.get_running_loop().time() + IN_STEP_S
         (row,) = await self.fetch("SELECT pg_current_wal_flush_lsn()::text AS lsn")
-        while not await self.fetch(
-            f"SELECT FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn >= '{row['lsn']}'"
-        ):
-            assert asyncio.get_running_loop().time() < deadline, "the standby does not follow"
+        streaming = "SELECT FROM pg_stat_replication WHERE state = 'streaming'"
+        await self._until(
+            f"{streaming} AND replay_lsn >= '{row['lsn']}'", IN_STEP_S, "the standby does not follow"
+        )
+
+    async def _until(self, statement: str, within_s: float, wrong: str) -> None:
+        """Returns once the primary answers it with a row."""
+        deadline = asyncio.get_running_loop().time() + within_s
+        while not await self.fetch(statement):
+            assert asyncio.get_running_loop().time() < deadline, wrong
             await asyncio.sleep(POLL_S)
 
     async def _expect(self, names: str) -> None:
@@ -113,7 +119,9 @@ class PostgresPair:
                 conf.write("primary_conninfo = ''\n")
             await self.standby.start()
         self._primary = 1 - self._primary
-        await self.fetch("SELECT pg_promote(true, 60)")
+        # Not waited for in one statement: recovery that it kept from its end would cancel it.
+        await self.fetch("SELECT pg_promote(false)")
+        await self._until("SELECT WHERE NOT pg_is_in_recovery()", PROMOTED_S, "the standby stays one")
         await self._expect("")
 
     def back_up(self) -> Path:
