@@ -44,6 +44,8 @@ EVENTS_A_PAGE: Final = 1000
 FIRST_PAGE: Final = 256
 """Of an aggregate of which nothing is known, as many events as Redis holds of a long stream: more than most
 have, and few to have read in vain where its state is kept."""
+AT_ONCE_EVENTS: Final = 250
+"""Light ones are folded behind appends in less time than a thread would take the event loop."""
 LONG: Final = 500
 """So many events are folded rather than a kept state looked for."""
 _NONE: Final[Mapping[str, Handler]] = MappingProxyType({})
@@ -215,7 +217,7 @@ class Folder:
             if not events:
                 page = await self._log.page(Range(stream, first + 1, limit=most, known=first))
                 events = page.events
-            at_once = len(events) <= store.fold_step  # in less time than a thread would take the event loop
+            at_once = len(events) <= AT_ONCE_EVENTS
             folded = await self._folded(place, folded, events, handlers, at_once=at_once)
             if self.place(stream, deployed) != place or not events:
                 return  # its history was cut off meanwhile

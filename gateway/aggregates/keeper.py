@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.kept import FOLD_EVERY, KeptStates
+from gateway.aggregates.kept import FOLD_EVERY, FOLD_HELD_EVERY, KeptStates
 from gateway.aside import Busy
 from gateway.catalog.model import Deployed
 from gateway.events import Event, Stream
@@ -74,15 +74,14 @@ class Keeper:
         for each in placed:
             if each.spread is None:
                 stream, first, events = each.stream, each.first_version, each.events
-                self._recent.add(stream, first, events)
-                last = (first + len(events) - 1) // FOLD_EVERY * FOLD_EVERY
+                every = FOLD_HELD_EVERY if self._recent.add(stream, first, events) else FOLD_EVERY
+                last = (first + len(events) - 1) // every * every
                 if last >= first:
                     self._due_at(stream, last, events[last - first + 1 :])
             else:
                 for (stream, version), event in zip(each.places(), each.events, strict=True):
-                    if self._recent:
-                        self._recent.add(stream, version, (event,))
-                    if version % FOLD_EVERY == 0:
+                    held = self._recent and self._recent.add(stream, version, (event,))
+                    if version % (FOLD_HELD_EVERY if held else FOLD_EVERY) == 0:
                         self._due_at(stream, version, ())
 
     def _due_at(self, stream: Stream, version: int, after: Sequence[Event]) -> None:

@@ -30,6 +30,9 @@ as many."""
 FOLD_EVERY: Final = KEEP_EVERY // 2
 """Events after which the next state to be kept is folded so far: Redis holds more of a stream by default, so
 they are not read from Postgres. A state between two kept ones is only in memory."""
+FOLD_HELD_EVERY: Final = FOLD_EVERY // 10
+"""The same where the events since the last one are held: 250 events of each of many streams do not stay in
+the processor's cache, for which every append pays."""
 STATES_MAX: Final = 64
 """Of one stream, spread evenly over its history: `at_length` begins at one of them."""
 STREAM_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -101,7 +104,7 @@ class KeptStates:
 
     @property
     def fold_step(self) -> int:
-        return FOLD_EVERY
+        return FOLD_HELD_EVERY
 
     def worth(self, folded: Folded, last: int) -> bool:
         """Every one that lasts, and the newest."""

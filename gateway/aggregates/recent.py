@@ -65,14 +65,14 @@ class RecentEvents:
         self._runs[stream] = _Run(self._history_of(stream), now, first, [])
         return True
 
-    def add(self, stream: Stream, first: int, events: Sequence[Event]) -> None:
-        """Committed just now, at versions from `first` on."""
+    def add(self, stream: Stream, first: int, events: Sequence[Event]) -> bool:
+        """Committed just now, at versions from `first` on. Whether they are held."""
         run = self._runs.get(stream)
         if run is None:
-            return
+            return False
         if first != run.first + len(run.events):  # another gateway's came between
             self._drop(stream)
-            return
+            return False
         run.events += events
         size = len(events) * _EVENT_BYTES
         for event in events:
@@ -81,6 +81,8 @@ class RecentEvents:
         self.size_bytes += size
         if self.size_bytes > self._bytes_max:
             self._drop(stream)
+            return False
+        return True
 
     def take(self, stream: Stream, first: int, count: int, history: History) -> tuple[Recorded, ...]:
         """These events, which are held no longer, nor are those before; none where one of them is missing.

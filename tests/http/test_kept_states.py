@@ -19,6 +19,7 @@ from gateway.aggregates.folder import Folder
 from gateway.aggregates.keeper import Keeper
 from gateway.aggregates.kept import (
     FOLD_EVERY,
+    FOLD_HELD_EVERY,
     KEEP_EVERY,
     STATES_MAX,
     STREAM_BYTES_MAX,
@@ -146,6 +147,7 @@ async def test_a_new_stream_is_folded_before_redis_has_too_few_of_its_events(
 ) -> None:
     key, folded = new_id(), asyncio.Event()
     read: list[tuple[int, int]] = []
+    versions: list[int] = []
     page, keep_up = Log.page, Folder.keep_up
 
     async def noted(log: Log, wanted: Range, **more: Any) -> Page:
@@ -154,6 +156,7 @@ async def test_a_new_stream_is_folded_before_redis_has_too_few_of_its_events(
         return await page(log, wanted, **more)
 
     async def done(folder: Folder, *args: Any) -> None:
+        versions.append(args[2])
         try:
             await keep_up(folder, *args)
         finally:
@@ -166,9 +169,14 @@ async def test_a_new_stream_is_folded_before_redis_has_too_few_of_its_events(
         async with asyncio.timeout(30):
             await folded.wait()
         assert read == [(1, FOLD_EVERY)]
-        await count(client, key, FOLD_EVERY)
+        for _ in range(10):
+            await count(client, key, FOLD_EVERY // 10)
         await kept(kept_of(own_outbox, account, key), KEEP_EVERY)
     assert read == [(1, FOLD_EVERY)]
+    assert versions[0] == FOLD_EVERY
+    between = [each for each in versions if FOLD_EVERY < each < KEEP_EVERY]
+    assert between, "what is held is folded soon, so that little is"
+    assert not [each for each in between if each % FOLD_HELD_EVERY]
 
 
 async def test_a_state_is_kept_although_a_reader_has_folded_beyond_it(
