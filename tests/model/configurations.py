@@ -127,7 +127,7 @@ HELD = {
         ),
     ),
     "reads": Case(
-        "a read of what is in doubt, while Redis is wiped and that is sequenced again, or streams are evicted",
+        "a read of what is in doubt, while Redis is wiped and it is sequenced again, or streams are evicted",
         Scenario(
             appends=(_ONE, Append(1, 2, stream=1), Append(1, 3)),
             cold=True,
