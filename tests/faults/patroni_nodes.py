@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import asyncpg
+
 from gateway.dev.place import postgres_place
 from gateway.dev.postgres_server import DATABASE, ROLE, create_database
 from gateway.dev.process import Account, Command, find_titled
@@ -177,7 +179,7 @@ class PatroniNodes:
 
     @classmethod
     async def open(cls, folder: Path) -> Self:
-        """Returns once commits wait for a standby, and there is the database."""
+        """Returns once commits wait for a standby, and each node has the database."""
         made = cls(folder)
         try:
             await made.etcd.start()
@@ -185,6 +187,7 @@ class PatroniNodes:
                 await node.patroni.start()
             await made.until_whole()
             await create_database(made._url("postgres"), DATABASE)
+            await made._until(made._has_database, WHOLE_S, "a standby has no database")
         except BaseException:
             made.close()
             raise
@@ -239,6 +242,16 @@ class PatroniNodes:
         lines = {member.get("timeline") for member in members}
         runs = all(member["state"] in ("running", "streaming") for member in members)
         return roles == ["leader", *["replica"] * (NODES - 2), "sync_standby"] and len(lines) == 1 and runs
+
+    async def _has_database(self) -> bool:
+        """Each node has it. A client that tries one without it ends there, before it has tried the next."""
+        for node in self.nodes:
+            url = f"postgresql://{ROLE}@127.0.0.1:{node.port}/{DATABASE}?sslmode=disable"
+            try:
+                await (await asyncpg.connect(url)).close()
+            except (asyncpg.PostgresError, OSError):
+                return False
+        return True
 
     async def _until(self, found: Callable[[], Any], patience_s: float, else_: str) -> object:
         deadline = now() + patience_s
