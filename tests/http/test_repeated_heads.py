@@ -70,7 +70,17 @@ def head(chunk: bytes) -> Head:
     return known
 
 
-@pytest.mark.parametrize("first", [post(b"/order/1/was_placed", b"{}"), get(b"/order/1/state")])
+KEYED = b"Idempotency-Key: k-1\r\nX-Correlation-Id:7\r\n"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        post(b"/order/1/was_placed", b"{}"),
+        post(b"/order/1/was_placed", b"{}", more=KEYED),
+        get(b"/order/1/state"),
+    ],
+)
 def test_a_chunk_that_is_known_again_is_what_llhttp_parses(first: bytes) -> None:
     known, chance, again = head(first), random.Random(11), 0
     for _ in range(MUTATIONS):
@@ -100,6 +110,26 @@ def test_another_length_is_told_as_it_was_sent(length: bytes) -> None:
     meant = parsed(longer)
     assert meant is not None
     assert [told] == meant.messages
+
+
+@pytest.mark.parametrize("lines", [b"%b%b", b"%b\r\nX: y%b", b"\r\nX: y%b%b"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_another_key_is_told_as_it_was_sent(lines: bytes, *, swapped: bool) -> None:
+    each = [b"\r\nIdempotency-Key: %b", b"\r\ncontent-length: %b"]
+    form = b"POST /a HTTP/1.1\r\nHost: h" + lines % tuple(each[::-1] if swapped else each) + b"\r\n\r\n%b"
+
+    def request(key: bytes, body: bytes) -> bytes:
+        values = [key, b"%d" % len(body)]
+        return form % (*(values[::-1] if swapped else values), body)
+
+    known = head(request(b"first", b"abc"))
+    for chunk in (request(b"second-and-longer", b"abc"), request(b"3", b"abcdefghijkl")):
+        meant = parsed(chunk)
+        assert meant is not None
+        assert [known.again(chunk)] == meant.messages
+    assert known.again(request(b"two words", b"abc")) is None
+    assert known.again(request(b"3", b"abc")[:-1]) is None
+    assert known.found[b"idempotency-key"] == b"first"
 
 
 @pytest.mark.parametrize(
@@ -217,6 +247,14 @@ async def test_a_client_with_a_header_of_its_own_for_each_request_is_parsed_with
         b"Bearer 0",
         b"Bearer 1",
     ]
+
+
+async def test_a_key_of_its_own_for_each_request_is_not_another_header() -> None:
+    peer = Peer()
+    await peer.send(*[post(b"/a", b"{}", more=b"Idempotency-Key: %d\r\n" % n) for n in range(20)])
+    assert peer.parsed == 1
+    keys = [headers[b"idempotency-key"] for _, headers, _ in peer.fast_path.asked]
+    assert keys == [b"%d" % n for n in range(20)]
 
 
 async def test_what_the_fast_path_declines_is_offered_once_and_goes_to_the_application() -> None:

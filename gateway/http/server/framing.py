@@ -62,40 +62,47 @@ HEAD_BYTES_MAX: Final = 1024
 
 _VERSION: Final = b" HTTP/1.1\r\n"
 _BLANK_LINE: Final = b"\r\n\r\n"
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,9})\r\n", re.IGNORECASE)
+_LENGTH: Final = b"content-length"
 _LENGTH_DIGITS: Final = 9
+_VARIED: Final = re.compile(
+    rb"\r\n(content-length|(?:x-)?idempotency-key|x-correlation-id): ?([!-~]+)(?=\r)", re.IGNORECASE
+)
 _target: Final = re.compile(rb"/[A-Za-z0-9/._~-]{0,500}").match
 """Characters that llhttp lets through and that mean nothing to it."""
+_value: Final = re.compile(rb"[!-~]{1,255}").match
+"""The same of the value of a header."""
 
 
 class Head(NamedTuple):
     """The header of a request that llhttp let through, as it was sent. It lets through another request too
-    that has the same bytes but for target and length."""
+    that has the same bytes but for target, length, and what clients give each request of its own: a key, a
+    correlation id."""
 
     method: bytes
     begins: bytes  # the same, and the blank behind it
-    lines: bytes  # from behind the target up to the length of the body; all that follows, without a body
-    ends: bytes  # what follows the length
+    varied: tuple[tuple[bytes, bytes], ...]  # of each such header, what is before its value; its name
+    ends: bytes  # what follows the last of these values
     found: dict[bytes, bytes]  # the headers by name
 
     def again(self, chunk: bytes) -> tuple[bytes, dict[bytes, bytes], bytes] | None:
         """Target, headers and body of a chunk that is one whole request with this header, else None."""
-        _, begins, lines, ends, found = self
+        _, begins, varied, ends, found = self
         target = _target(chunk, len(begins))
         if target is None or not chunk.startswith(begins):
             return None
         at = target.end()
-        if not chunk.startswith(lines, at):
+        for before, name in varied:
+            value = _value(chunk, at + len(before)) if chunk.startswith(before, at) else None
+            if value is None:
+                return None
+            at = value.end()
+            if found[name] != value[0]:
+                found = {**found, name: value[0]}
+        if not chunk.startswith(ends, at):
             return None
-        at += len(lines)
-        if not ends:
-            return (target[0], found, b"") if at == len(chunk) else None
-        end = chunk.find(b"\r", at, at + _LENGTH_DIGITS + 1)
-        digits, begin = chunk[at:end], end + len(ends)
-        if not digits.isdigit() or not chunk.startswith(ends, end) or int(digits) != len(chunk) - begin:
+        begin, length = at + len(ends), found.get(_LENGTH, b"0")
+        if len(length) > _LENGTH_DIGITS or not length.isdigit() or int(length) != len(chunk) - begin:
             return None
-        if found[b"content-length"] != digits:
-            found = {**found, b"content-length": digits}
         return target[0], found, chunk[begin:]
 
 
@@ -109,11 +116,10 @@ def head_of(
     whole = lines.startswith(_VERSION) and lines.find(_BLANK_LINE) == len(lines) - len(_BLANK_LINE)
     if not whole or len(lines) > HEAD_BYTES_MAX or not chunk.startswith(begins + target):
         return None
-    if b"content-length" not in found:
-        return Head(method, begins, lines, b"", found)
-    length = _LENGTH.search(lines)
-    return (
-        None
-        if length is None
-        else Head(method, begins, lines[: length.start(1)], lines[length.end(1) :], found)
-    )
+    varied: list[tuple[bytes, bytes]] = []
+    at = 0
+    for line in _VARIED.finditer(lines):
+        start, end = line.span(2)
+        varied.append((lines[at:start], line[1].lower()))
+        at = end
+    return Head(method, begins, tuple(varied), lines[at:], found)
