@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.events import Recorded, uuid_text
+from gateway.events import Recorded
 from gateway.stored_extra import identity_json, split
+from spec.identifiers import uuid_text
 
 
 def seconds(ms: int) -> str:

@@ -204,3 +204,9 @@ def _spelling(name: str) -> str:
     if slug == GLOBAL or len(slug) == HUMANE_LENGTH or slug[0].isdigit():
         return f"main_{slug}"  # an underscore is in no humane code
     return slug
+
+
+def uuid_text(raw: bytes) -> str:
+    """An id as the contract shows it."""
+    pairs = raw.hex("-", 2)
+    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"

@@ -18,24 +18,20 @@ import msgspec
 from gateway.admit.envelope import Envelope, read_batch, read_single
 from gateway.admit.preconditions import Asked, agreed_length
 from gateway.admit.strict_json import Malformed, decode
-from gateway.errors import Refusal
-from gateway.events import (
+from gateway.appends import (
     ANOTHER_HISTORY,
     ANY_LENGTH,
     OF_BATCH,
     Append,
-    Claim,
-    Event,
     Retry,
-    Stream,
-    Tags,
     identity,
     make_append,
     make_retry,
     request_digest,
-    revised,
     same_append,
 )
+from gateway.errors import Refusal
+from gateway.events import Claim, Event, Stream, Tags, revised
 from gateway.names.claims import claims_of
 from spec.errors import nearest
 from spec.identifiers import RESERVED_ACTOR_PREFIX, SYSTEM_ACTOR_IDS, canonicalize, identify

@@ -28,8 +28,8 @@ from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.admit.several import MintKey, PlaceOf, judge_several
 from gateway.admit.several_names import first_type
 from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, crowded, decode, is_strict
+from gateway.appends import Append, Retry
 from gateway.errors import Refusal
-from gateway.events import Append, Retry
 from spec.identifiers import GLOBAL
 from spec.model import Spec
 from spec.violations import WEIGHT_MIN

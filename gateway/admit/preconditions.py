@@ -15,8 +15,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE
 
 LENGTH_MAX: Final = 2**63 - 1
 """Greatest version: it is a bigint in Postgres."""

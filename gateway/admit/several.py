@@ -46,19 +46,9 @@ from gateway.admit.several_body import (
 )
 from gateway.admit.several_names import Aliases, Named, named_by, names_fault
 from gateway.admit.strict_json import Malformed, decode
+from gateway.appends import ANY_LENGTH, OF_SEVERAL, Append, FeedPlace, Retry, make_append
 from gateway.errors import Refusal
-from gateway.events import (
-    ANY_LENGTH,
-    OF_SEVERAL,
-    Append,
-    Event,
-    FeedPlace,
-    Retry,
-    Spread,
-    Stream,
-    make_append,
-    revised,
-)
+from gateway.events import Event, Spread, Stream, revised
 from gateway.items import Condition, Items
 from gateway.stored_extra import guarded
 from spec.identifiers import canonicalize

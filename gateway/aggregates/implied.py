@@ -15,30 +15,18 @@ from gateway.admit.append import bad_identifier
 from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode_made
 from gateway.aggregates.folder import Handlers, Rules
+from gateway.appends import ANY_LENGTH, Append, fits, with_implied
 from gateway.catalog.model import Deployed
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Claim,
-    Event,
-    ImplicationRefused,
-    Recorded,
-    RuleViolated,
-    Spread,
-    Stream,
-    derived_id,
-    fits,
-    revised,
-    uuid_text,
-    with_implied,
-)
+from gateway.derived_ids import derived_id
+from gateway.events import Claim, Event, Recorded, Spread, Stream, revised
 from gateway.names.claims import claims_of
 from gateway.names.records import Record, record_of
+from gateway.outcomes import ImplicationRefused, RuleViolated
 from gateway.state import EMPTY, Folded
 from gateway.state.implications import Emitted, Unfit, emitted, view_of
 from gateway.state.rules import Budgets, Violation, judge_within
 from gateway.stored_extra import RecordSaid, split, with_record
-from spec.identifiers import HUMANE_RANDOM_BYTES, canonicalize, mint_humane
+from spec.identifiers import HUMANE_RANDOM_BYTES, canonicalize, mint_humane, uuid_text
 from spec.identity import IdentityRule
 from spec.implications import is_overlay, made_by_content
 from spec.model import AggregateType, EventType

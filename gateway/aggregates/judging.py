@@ -9,8 +9,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from gateway.aggregates.folder import Handlers, Rules
+from gateway.appends import Append
 from gateway.catalog.model import Deployed, tenant_of
-from gateway.events import Append, Recorded, Stream
+from gateway.events import Recorded, Stream
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
 from gateway.state.rules import Violation, judge
 

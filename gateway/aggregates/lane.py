@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.aggregates.folder import Place
-from gateway.events import Append, Appended, Outcome, Recorded, RuleViolated, Stream
+from gateway.appends import Append, Appended
+from gateway.events import Recorded, Stream
 from gateway.log.append.pending import Link, Waiter
+from gateway.outcomes import Outcome, RuleViolated
 from gateway.state import EMPTY, Folded
 from gateway.state.rules import Violation
 

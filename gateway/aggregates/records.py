@@ -20,28 +20,16 @@ import msgspec
 from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import LastRecord, MappedTo, record_before
 from gateway.aggregates.ruled import Ruled
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, Append, event_identity, make_append
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed, tenant_of
 from gateway.errors import Refusal
-from gateway.events import (
-    ANY_LENGTH,
-    AT_LEAST_ONE,
-    Append,
-    Conflict,
-    Declined,
-    Event,
-    NotCommitted,
-    Outcome,
-    OutcomeUnknown,
-    Stream,
-    Unchanged,
-    event_identity,
-    make_append,
-)
+from gateway.events import Event, Stream
 from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
 from gateway.names.content import Grade
 from gateway.names.records import Record, key_of_content, record_of
+from gateway.outcomes import Conflict, Declined, NotCommitted, Outcome, OutcomeUnknown, Unchanged
 from gateway.postgres.errors import PostgresTrouble
 from gateway.stored_extra import RecordSaid, SourceRef, split, with_record
 from spec.identity import IdentityRule

@@ -22,21 +22,13 @@ from gateway.aggregates.folder import Folder, Rules
 from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.lane import Asked, Lane
 from gateway.aggregates.several import RuledSeveral
+from gateway.appends import ANOTHER_HISTORY, Append, fits
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
-from gateway.events import (
-    ANOTHER_HISTORY,
-    Append,
-    Conflict,
-    NotCommitted,
-    Outcome,
-    OutcomeUnknown,
-    RuleViolated,
-    Stream,
-    fits,
-)
+from gateway.events import Stream
 from gateway.log.append.pending import APPEND_BYTES, Link, Waiter
 from gateway.log.log import Log
+from gateway.outcomes import Conflict, NotCommitted, Outcome, OutcomeUnknown, RuleViolated
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import Folded
 from gateway.state.rules import Violation

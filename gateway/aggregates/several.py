@@ -18,18 +18,12 @@ from gateway.aggregates.folder import Folder
 from gateway.aggregates.implied import Judged, Judging, RecordWanted
 from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import record_before
+from gateway.appends import ANOTHER_HISTORY, Append, fits
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed, tenant_of
-from gateway.events import (
-    ANOTHER_HISTORY,
-    Append,
-    Conflict,
-    NotCommitted,
-    Outcome,
-    Stream,
-    fits,
-)
+from gateway.events import Stream
 from gateway.log.log import Log
+from gateway.outcomes import Conflict, NotCommitted, Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import AT_ONCE_LOOKS, TakesLong
 from gateway.telemetry.metrics import Metrics

@@ -23,24 +23,15 @@ from uuid_utils import uuid7
 
 from gateway.aliases.store import Snapshot
 from gateway.aliases.writer import ACTOR_TYPE, ASSIGNING, Writer
-from gateway.events import (
-    Append,
-    Appended,
-    Conflict,
-    Event,
-    NotCommitted,
-    Outcome,
-    Retry,
-    Stream,
-    identity,
-    make_append,
-)
+from gateway.appends import Append, Appended, Retry, identity, make_append
+from gateway.events import Event, Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
 from gateway.names import hash_ids
 from gateway.names.aliases import Alias, of_hash
 from gateway.names.changes import Change, Give, Given, named
 from gateway.names.hash_ids import CHILD_NUMBER_MAX
+from gateway.outcomes import Conflict, NotCommitted, Outcome
 
 STREAM_TYPE: Final = "_children"
 NUMBERED: Final = "_child_numbered"

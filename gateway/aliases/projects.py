@@ -17,9 +17,10 @@ import msgspec
 
 from gateway.aliases.kinds import Aggregate, value_at
 from gateway.aliases.store import Snapshot, statement
+from gateway.appends import Append
 from gateway.catalog.model import Deployed
 from gateway.errors import Refusal
-from gateway.events import Append, Stream
+from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
 from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to

@@ -18,9 +18,11 @@ from weakref import WeakValueDictionary
 from uuid_utils import uuid7
 
 from gateway.aliases.store import Snapshot, Store
-from gateway.events import Append, Appended, Conflict, Event, Stream, make_append, make_retry, request_digest
+from gateway.appends import Append, Appended, make_append, make_retry, request_digest
+from gateway.events import Event, Stream
 from gateway.log.log import Log
 from gateway.names.changes import STREAM_TYPE, Change, to_events
+from gateway.outcomes import Conflict
 from spec.identifiers import GLOBAL
 
 logger = logging.getLogger("sluice.registry")

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from gateway.appends import tag_key
 from gateway.catalog.database import statement
 from gateway.catalog.spec_use import (
     CHECK_S,
@@ -23,7 +24,6 @@ from gateway.catalog.spec_use import (
     Use,
     present,
 )
-from gateway.events import tag_key
 from spec.changes import Retagged, retagged
 from spec.errors import below
 from spec.model import AggregateType, Spec

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from gateway.events import Recorded, uuid_text
+from gateway.events import Recorded
 from gateway.follow.fields import fields_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
@@ -14,6 +14,7 @@ from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, foldi
 from gateway.relay.position import Place
 from gateway.state import EMPTY, Folded, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.identifiers import uuid_text
 from spec.model import Spec
 
 

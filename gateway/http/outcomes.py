@@ -9,11 +9,14 @@ from typing import assert_never
 import msgspec
 
 from gateway.admit.append import SPEC_REFUSALS, Fault
+from gateway.appends import ANOTHER_HISTORY, Append, Appended, Retry
 from gateway.errors import Refusal
-from gateway.events import (
-    ANOTHER_HISTORY,
-    Append,
-    Appended,
+from gateway.events import Stream
+from gateway.http import render
+from gateway.items import Condition
+from gateway.log.log import Log
+from gateway.log.read.ranges import Range
+from gateway.outcomes import (
     ConditionFailed,
     Conflict,
     Declined,
@@ -24,20 +27,14 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     Quarantined,
-    Retry,
     RuleViolated,
-    Stream,
     Unchanged,
     UnknownPosition,
-    uuid_text,
 )
-from gateway.http import render
-from gateway.items import Condition
-from gateway.log.log import Log
-from gateway.log.read.ranges import Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, encode, encode_one
+from spec.identifiers import uuid_text
 
 MISSED_EVENTS_MAX = 100
 MISSED_BYTES_MAX = 256 * 1024

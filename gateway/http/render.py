@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gateway.appends import Appended, FeedPlace
 from gateway.errors import Refusal
 from gateway.event_json import event_json, fed_json
-from gateway.events import Appended, FeedPlace, Recorded, Stream, uuid_text
+from gateway.events import Recorded, Stream
 from gateway.relay.position import encode_place
+from spec.identifiers import uuid_text
 
 __all__ = ["event_json", "events_json", "fed_json"]
 

@@ -16,8 +16,8 @@ from uuid_utils import uuid7
 
 from gateway.admit.append import EventContext
 from gateway.aggregates.records import Records
+from gateway.appends import Append, Appended
 from gateway.aside import Aside
-from gateway.events import Append, Appended, Mismatch
 from gateway.inbound import normalize, store
 from gateway.inbound.deliveries import Delivery, Unreadable, deliveries
 from gateway.inbound.foreign import led
@@ -27,6 +27,7 @@ from gateway.inbound.results import IGNORED, OTHER_BYTES, STORAGE_FULL, Deferred
 from gateway.inbound.store import Stored
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
+from gateway.outcomes import Mismatch
 from spec.errors import shown
 
 KeyOf = Callable[[bytes, Alias, str], Awaitable[str | None]]

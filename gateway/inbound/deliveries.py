@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.strict_json import CROWDED, DEPTH_MAX, Malformed, crowded, decode, is_strict
-from gateway.events import ANY_LENGTH, Retry, identity, request_digest
+from gateway.appends import ANY_LENGTH, Retry, identity, request_digest
 from gateway.inbound.request import (
     ID_BYTES_MAX,
     BadHeader,

@@ -19,8 +19,8 @@ import msgspec
 from uuid_utils import uuid7
 
 from gateway.aggregates.records import Records
+from gateway.appends import Append
 from gateway.aside import Aside, Busy
-from gateway.events import Append
 from gateway.inbound import normalize
 from gateway.inbound.appending import DeliveryAppends, KeyOf
 from gateway.inbound.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch

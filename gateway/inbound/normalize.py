@@ -15,7 +15,8 @@ from typing import Final, cast
 import msgspec
 
 from gateway.admit.append import EventContext, too_much_work
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append, revised
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, Append, make_append
+from gateway.events import Event, Recorded, Stream, revised
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.mapping import at, data_of, encode
 from gateway.inbound.request import as_text

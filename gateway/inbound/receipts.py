@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
+from gateway.appends import Appended, FeedPlace
 from gateway.catalog.model import Deployed, Tenant
-from gateway.events import Appended, FeedPlace
 from gateway.inbound import store
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.normalize import Plan, Quarantine, plan_of

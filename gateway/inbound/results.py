@@ -7,12 +7,14 @@ from typing import Final, assert_never
 
 import msgspec
 
-from gateway.events import (
-    Appended,
+from gateway.appends import Appended, FeedPlace
+from gateway.inbound.handshakes import Answered
+from gateway.inbound.normalize import Quarantine
+from gateway.inbound.verdicts import Rejected
+from gateway.outcomes import (
     ConditionFailed,
     Conflict,
     Declined,
-    FeedPlace,
     ImplicationRefused,
     Mismatch,
     NotCommitted,
@@ -24,9 +26,6 @@ from gateway.events import (
     Unchanged,
     UnknownPosition,
 )
-from gateway.inbound.handshakes import Answered
-from gateway.inbound.normalize import Quarantine
-from gateway.inbound.verdicts import Rejected
 
 OTHER_BYTES: Final = Quarantine(
     "idempotency_mismatch", "A delivery of this id came before with other bytes; its event is unchanged."

@@ -10,18 +10,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import (
+from gateway.appends import (
     SALT_BYTES,
     Append,
-    Claim,
-    Event,
     Header,
-    Spread,
-    Stream,
-    Tags,
     next_chain,
     pack_event,
-    revised,
     row_digests,
     salted,
     salts_of,
@@ -29,6 +23,7 @@ from gateway.events import (
     unpack_event,
     unpack_header,
 )
+from gateway.events import Claim, Event, Spread, Stream, Tags, revised
 
 _V = TypeVar("_V")
 

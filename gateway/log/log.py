@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import asyncpg
 from redis.asyncio import Redis
 
-from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, Retry, Stream
+from gateway.appends import Append, Appended, Retry
+from gateway.events import Page, Recorded, Stream
 from gateway.log.append.committer import Committer
 from gateway.log.append.identities import (
     ClaimedByAnother,
@@ -50,6 +51,7 @@ from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.log.storage import Storage
 from gateway.log.watch import Watch
+from gateway.outcomes import Mismatch, Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading

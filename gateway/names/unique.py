@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway.events import Append, Claim, NotUnique, Stream
+from gateway.appends import Append
+from gateway.events import Claim, Stream
+from gateway.outcomes import NotUnique
 
 Slot = tuple[Stream, str, bytes]
 """Where an aggregate holds one value: under a name, within a scope."""

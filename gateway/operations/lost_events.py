@@ -17,7 +17,8 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.events import Event, Stream, unpack_event
+from gateway.appends import unpack_event
+from gateway.events import Event, Stream
 from gateway.log.entries import stream_entry
 from gateway.operations.entries import PAGE_ENTRIES, read
 from gateway.operations.lineage import Segment, history

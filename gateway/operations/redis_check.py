@@ -13,7 +13,8 @@ from typing import Any, Final
 from asyncpg.pgproto.pgproto import UUID
 from redis.exceptions import RedisError
 
-from gateway.events import Stream, pack_event, salted, salts_of
+from gateway.appends import pack_event, salted, salts_of
+from gateway.events import Stream
 from gateway.log.entries import event_of, placed_from_journal, stream_entry
 from gateway.log.epoch.commit_evidence import CommitEvidence
 from gateway.log.redis.keys import PartitionKeys

@@ -12,7 +12,8 @@ from collections.abc import Container, Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.events import Stream, pack_event, row_digest, salted
+from gateway.appends import pack_event, row_digest, salted
+from gateway.events import Stream
 from gateway.log.entries import event_of, stream_of
 from gateway.log.epoch.chain import ChainWalk
 from gateway.log.epoch.partition import partition_of

@@ -22,10 +22,13 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
+from gateway.appends import Append, Appended
 from gateway.catalog.model import Deployed
-from gateway.events import (
-    Append,
-    Appended,
+from gateway.events import Stream
+from gateway.follow import threads
+from gateway.follow.model import Event
+from gateway.follow.threads import Steps, folding, taking
+from gateway.outcomes import (
     Conflict,
     ImplicationRefused,
     NotCommitted,
@@ -33,11 +36,7 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     RuleViolated,
-    Stream,
 )
-from gateway.follow import threads
-from gateway.follow.model import Event
-from gateway.follow.threads import Steps, folding, taking
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch

@@ -20,9 +20,8 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
 from gateway.aggregates.judging import DeployedOf
-from gateway.events import (
-    Append,
-    Appended,
+from gateway.appends import Append, Appended
+from gateway.outcomes import (
     ConditionFailed,
     Declined,
     ImplicationRefused,

@@ -6,20 +6,10 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from gateway.aggregates.implied import NotAdmitted, admitted
+from gateway.appends import ANY_LENGTH, Append, event_identity, make_append, make_retry
 from gateway.catalog.model import Deployed
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Claim,
-    Event,
-    Spread,
-    Stream,
-    derived_id,
-    event_identity,
-    make_append,
-    make_retry,
-    revised,
-)
+from gateway.derived_ids import derived_id
+from gateway.events import Claim, Event, Spread, Stream, revised
 from gateway.items import Condition, Item
 from gateway.reactions.timers import Emission, Watched
 

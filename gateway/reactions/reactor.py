@@ -26,14 +26,15 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
 from gateway.aggregates.folder import Folder
+from gateway.appends import Append
 from gateway.aside import Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed
-from gateway.events import Append, Outcome
 from gateway.follow.declarations import read_spec
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.follow.threads import folding, taking
+from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from gateway.events import Event, Recorded, Stream, id_of
+from gateway.derived_ids import id_of
+from gateway.events import Event, Recorded, Stream
 from gateway.reactions.timers import Emission
 from gateway.state.budget import Budget, Misfit
 from gateway.state.implications import Unfit, emit_at

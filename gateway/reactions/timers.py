@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN, rfc_3339
-from gateway.events import id_of
+from gateway.derived_ids import id_of
 from gateway.follow.model import Event
 from gateway.follow.threads import Steps, Turn
 from gateway.state.budget import Misfit

@@ -14,8 +14,9 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.admit.items import read_items
+from gateway.appends import tag_key
 from gateway.errors import Refusal
-from gateway.events import Recorded, Stream, tag_key
+from gateway.events import Recorded, Stream
 from gateway.items import Items
 from gateway.log.entries import event_of
 from gateway.postgres.connection_errors import mapped_to

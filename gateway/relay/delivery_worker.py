@@ -20,7 +20,6 @@ from typing import Final, assert_never
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import uuid_text
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
@@ -42,6 +41,7 @@ from gateway.relay.targets.contract import (
 )
 from gateway.tasks import set_within
 from gateway.telemetry.metrics import Metrics
+from spec.identifiers import uuid_text
 
 logger = logging.getLogger("sluice.relay")
 

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
+from gateway.appends import tag_key
 from gateway.catalog.narrowness import Only
-from gateway.events import Recorded, Stream, event_bytes, tag_key
+from gateway.events import Recorded, Stream, event_bytes
 from gateway.items import Items, matches
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of

@@ -16,8 +16,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway import __version__
-from gateway.events import (
-    Appended,
+from gateway.appends import Appended
+from gateway.outcomes import (
     ConditionFailed,
     Conflict,
     Declined,

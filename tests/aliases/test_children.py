@@ -10,9 +10,11 @@ import pytest
 from gateway.aliases.children import Child, Children, stream_of
 from gateway.aliases.store import Found
 from gateway.aliases.writer import NotWritten, Writer, Written
-from gateway.events import NotCommitted, Retry, Stream, identity
+from gateway.appends import Retry, identity
+from gateway.events import Stream
 from gateway.names.aliases import Alias, Kind
 from gateway.names.hash_ids import CHILD_NUMBER_MAX
+from gateway.outcomes import NotCommitted
 from tests.aliases.conftest import OpenRegistry
 from tests.aliases.drive import Registry, tables
 from tests.support.drive import Place, new_stream

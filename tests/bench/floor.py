@@ -22,17 +22,9 @@ from uuid import uuid4
 
 from uuid_utils import uuid7
 
+from gateway.appends import ANY_LENGTH, Append, make_append, make_retry, request_digest, salts_of
 from gateway.config import Config
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Event,
-    Stream,
-    make_append,
-    make_retry,
-    request_digest,
-    salts_of,
-)
+from gateway.events import Event, Stream
 from gateway.log import postgres
 from gateway.log.append.calls import CallHead, sequence_call
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.admit.append import Address, EventContext, Fault, address, compose, minting_address
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.events import Append
+from gateway.appends import Append
 from spec.model import Spec
 from spec.parse import parse
 

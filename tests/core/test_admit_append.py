@@ -11,17 +11,9 @@ import pytest
 
 from gateway.admit.append import Fault, before_the_head, compose
 from gateway.admit.preconditions import NOTHING_ASKED
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, OF_BATCH, Appended, event_identity, identity
 from gateway.errors import REFUSALS, Refusal
-from gateway.events import (
-    ANY_LENGTH,
-    AT_LEAST_ONE,
-    OF_BATCH,
-    Appended,
-    Event,
-    Stream,
-    event_identity,
-    identity,
-)
+from gateway.events import Event, Stream
 from spec.model import Spec
 from tests.core.appends import (
     CORRELATION_ID,

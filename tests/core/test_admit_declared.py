@@ -20,8 +20,9 @@ from gateway.admit.line import (
     judge_several_line,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
+from gateway.appends import ANY_LENGTH, Append, identity, request_digest
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Append, RevisedEvent, Stream, identity, request_digest
+from gateway.events import RevisedEvent, Stream
 from tests.core.appends import ACTOR, TENANT, UUID, V7, batch, declared, event, minting, refused, single
 
 MADE = "a0000000-0000-4000-a000-000000000002"

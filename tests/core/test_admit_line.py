@@ -15,8 +15,8 @@ from gateway.admit.append import Fault, address, compose, misnamed
 from gateway.admit.envelope import Shared
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.appends import Append, event_identity, identity
 from gateway.errors import Refusal
-from gateway.events import Append, event_identity, identity
 from spec.model import Spec
 from tests.core.appends import (
     ACTOR,

@@ -16,14 +16,8 @@ from gateway.admit.append import (
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.appends import ANY_LENGTH, Append, Retry, identity, request_digest
 from gateway.errors import Refusal
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Retry,
-    identity,
-    request_digest,
-)
 from tests.core.appends import (
     EVENT_BYTES_MAX,
     IF_MATCH_5,

@@ -20,8 +20,9 @@ from gateway.admit.envelope_shape import Form
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.admit.several import AGGREGATES_MAX, Several, judge_ordinary, judge_several, with_sources
 from gateway.admit.several_names import first_type, may_name_aliases, names_sent
+from gateway.appends import ANY_LENGTH, OF_SEVERAL, FeedPlace, event_identity, identity
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, OF_SEVERAL, FeedPlace, RevisedEvent, Stream, event_identity, identity
+from gateway.events import RevisedEvent, Stream
 from gateway.items import Condition, Item
 from spec.model import AggregateType, Spec
 from tests.core.appends import (

@@ -10,35 +10,24 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.events import (
+from gateway.appends import (
     ANY_LENGTH,
     AT_LEAST_ONE,
     OF_BATCH,
     OF_SEVERAL,
     Append,
     Appended,
-    Claim,
-    Event,
     FeedPlace,
     Header,
-    Page,
-    RevisedEvent,
-    Spread,
-    Stream,
-    derived_id,
-    event_bytes,
     event_identity,
     fits,
-    id_of,
     identity,
-    implied_among,
     make_append,
     make_retry,
     next_chain,
     pack_event,
     pack_header,
     request_digest,
-    revised,
     row_digest,
     row_digests,
     salted,
@@ -47,9 +36,11 @@ from gateway.events import (
     tag_key,
     unpack_event,
     unpack_header,
-    uuid_text,
     with_implied,
 )
+from gateway.derived_ids import derived_id, id_of, implied_among
+from gateway.events import Claim, Event, Page, RevisedEvent, Spread, Stream, event_bytes, revised
+from spec.identifiers import uuid_text
 
 UUIDS = st.binary(min_size=16, max_size=16)
 # Short, and full of what a careless encoding would use to tell its parts apart.

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.admit.append import compose
 from gateway.admit.preconditions import etag
-from gateway.events import ANOTHER_HISTORY, Append
+from gateway.appends import ANOTHER_HISTORY, Append
 from tests.core.appends import SPEC, asked, minting, place, single
 
 

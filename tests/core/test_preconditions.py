@@ -16,8 +16,8 @@ from gateway.admit.preconditions import (
     read_asked,
     read_correlation_id,
 )
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE
 
 UUID = "a0000000-0000-1000-8000-00000000000f"
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 import gateway
-from gateway.events import Outcome
+from gateway.outcomes import Outcome
 from gateway.relay.targets.contract import word_of
 from gateway.state import operations as applied
 from gateway.state.budget import Budget

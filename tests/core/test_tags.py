@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.admit.append import Append, Fault, address, compose
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED
-from gateway.events import Header, tag_key, unpack_header
+from gateway.appends import Header, tag_key, unpack_header
 from spec.errors import Report
 from spec.tags import TAG_BYTES_MAX, TAGS_MAX, TagFault, TagRule, hashed_value, read_tags, tags_of, text_of
 from tests.core.appends import ACTOR, TENANT, UUID, admitted, declared, event, minting, refused

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from gateway.events import ANY_LENGTH, Append, Claim, NotUnique, Spread, Stream, make_append, make_retry
+from gateway.appends import ANY_LENGTH, Append, make_append, make_retry
+from gateway.events import Claim, Spread, Stream
 from gateway.names.unique import Holders, holders_of, values_of
+from gateway.outcomes import NotUnique
 from tests.core.test_events import EVENT, TENANT
 
 ONE, TWO = Stream(TENANT, "user", "one"), Stream(TENANT, "user", "two")

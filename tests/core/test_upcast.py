@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.events import Event, Recorded, RevisedEvent, pack_event, revised, row_digest, unpack_event
+from gateway.appends import pack_event, row_digest, unpack_event
+from gateway.events import Event, Recorded, RevisedEvent, revised
 from gateway.state import AT_ONCE_LOOKS, EMPTY, TakesLong, fold, upcast
 from spec.errors import Faults
 from spec.model import EventType, Spec

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from gateway.dev.binaries import find_redis
-from gateway.events import Conflict
 from gateway.log.read.ranges import Range
+from gateway.outcomes import Conflict
 from tests.deploy.shipped import DEPLOY, ROOT, Shipped, free_port
 from tests.support.drive import (
     Place,

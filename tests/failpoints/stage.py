@@ -16,8 +16,9 @@ from typing import Any, Self
 
 import asyncpg
 
+from gateway.appends import Append
 from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
-from gateway.events import Append, Event, Stream
+from gateway.events import Event, Stream
 from gateway.log.append.calls import CallHead, sequence_call
 from gateway.log.redis.keys import PartitionKeys, partition_keys
 from gateway.log.redis.scripts import Scripts

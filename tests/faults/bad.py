@@ -83,10 +83,10 @@ def _watermark_by_number() -> None:
 
 def _chain_over_requests() -> None:
     import gateway.admit.append
-    import gateway.events
+    import gateway.appends
     import gateway.log.append.journal
 
-    real_make, real_placed = gateway.events.make_append, gateway.log.append.journal.placed_from_journal
+    real_make, real_placed = gateway.appends.make_append, gateway.log.append.journal.placed_from_journal
 
     def of_its_request(one: Any) -> Any:
         digest = one.request_digest or one.digests[:32]

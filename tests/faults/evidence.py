@@ -10,7 +10,8 @@ from uuid import UUID
 import asyncpg
 from redis.asyncio import Redis
 
-from gateway.events import Event, Stream, pack_event, unpack_event
+from gateway.appends import pack_event, unpack_event
+from gateway.events import Event, Stream
 from gateway.log.entries import placed_from_journal, stream_entry
 from gateway.log.redis.keys import partition_keys
 from tests.faults.cluster import Cluster

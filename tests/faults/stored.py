@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from gateway.events import row_digest, salted
+from gateway.appends import row_digest, salted
 from gateway.log.epoch.chain import ChainWalk
 from tests.faults.evidence import Copy, Evidence, Row
 from tests.faults.history import StreamName

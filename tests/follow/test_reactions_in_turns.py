@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from gateway.catalog.model import Deployed
-from gateway.events import Conflict, Recorded, Stream
+from gateway.events import Recorded, Stream
 from gateway.follow.model import Event
 from gateway.follow.threads import folding
+from gateway.outcomes import Conflict
 from gateway.reactions.coordinator import Coordinator, Stands, _Waiting
 from gateway.reactions.reactor import Reactor
 from gateway.reactions.sagas import Emitted, begun, failed, next_turn

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 import pytest
 
 from gateway.admit.append import Fault
+from gateway.appends import Append
 from gateway.errors import Refusal
-from gateway.events import Append, Outcome, OutcomeUnknown, Quarantined, Stream
+from gateway.events import Stream
 from gateway.http.api.bulk_run import HELD_MAX, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX, Line, Run
+from gateway.outcomes import Outcome, OutcomeUnknown, Quarantined
 from tests.support.calls import told_in
 from tests.support.drive import append, event, new_stream
 

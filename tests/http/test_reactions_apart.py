@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from gateway.aggregates.records import Records
+from gateway.appends import Append
 from gateway.config import Config
-from gateway.events import Append, NotCommitted, Outcome
+from gateway.outcomes import NotCommitted, Outcome
 from gateway.reactions import coordinator, reactor
 from tests.http.test_sagas import SHOP as CARTS
 from tests.http.test_schedules import SHOP as ORDERS

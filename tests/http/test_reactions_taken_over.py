@@ -17,11 +17,12 @@ import httpx
 import pytest
 
 from gateway.aggregates.records import Records
+from gateway.appends import Append
 from gateway.catalog.model import Deployed
 from gateway.config import Config
-from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
 from gateway.follow.declarations import read_spec
 from gateway.http.api import schedules
+from gateway.outcomes import NotCommitted, Outcome, OutcomeUnknown
 from gateway.reactions.firing import Firing
 from spec.model import Spec
 from tests.http.test_reactions_apart import types

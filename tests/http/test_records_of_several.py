@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gateway.aggregates.ruled import Ruled
-from gateway.events import Append
+from gateway.appends import Append
 from gateway.names.content import content_of_text
 from tests.http.test_records import client, tenant
 from tests.support.calls import ACTOR, append, bulk, events_of, new_id, refused, until

@@ -14,9 +14,9 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.appends import Append
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
-from gateway.events import Append, Outcome
 from gateway.http.api import webhooks
 from gateway.http.api.webhooks import Webhooks
 from gateway.inbound import intake
@@ -25,6 +25,7 @@ from gateway.inbound.store import Kept
 from gateway.log.append.pending import Waiter
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
+from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from tests.http.webhooks import SOURCES, Hooks, declared, kept, open_hooks
 from tests.support.calls import refused

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from gateway.events import Appended
+from gateway.appends import Appended
 from tests.support.drive import Place, append, new_stream, new_tenant, open_gateway
 
 

@@ -13,7 +13,8 @@ from uuid import UUID
 import asyncpg
 from redis.asyncio import Redis
 
-from gateway.events import Event, Stream, pack_event, row_digest, salted, unpack_event
+from gateway.appends import pack_event, row_digest, salted, unpack_event
+from gateway.events import Event, Stream
 from gateway.log.entries import SequencedAppend, placed_from_journal, stream_entry
 from gateway.log.epoch.chain import roll
 from gateway.log.redis.keys import PartitionKeys, partition_keys

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.events import Appended, Outcome, Stream
+from gateway.appends import Appended
+from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
+from gateway.outcomes import Outcome
 from tests.support.drive import append, ids, new_stream, new_tenant, until
 
 

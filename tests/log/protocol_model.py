@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gateway.events import AT_LEAST_ONE, Append, Conflict, Stream, next_chain
+from gateway.appends import AT_LEAST_ONE, Append, next_chain
+from gateway.events import Stream
 from gateway.log.append.identities import ClaimedByAnother, Original
 from gateway.log.postgres import REDIS
+from gateway.outcomes import Conflict
 
 Place = tuple[int, str]
 """(seq, chain)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from gateway.events import Append
+from gateway.appends import Append
 from gateway.log.append.calls import CallHead, sequence_call
 from gateway.log.append.pending import Look
 from gateway.log.redis.keys import PartitionKeys, partition_keys

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
+from gateway.appends import AT_LEAST_ONE, Append, Appended
+from gateway.events import Stream
 from gateway.log.append import pacing, sequencer
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
+from gateway.outcomes import Conflict, NotCommitted, Outcome
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

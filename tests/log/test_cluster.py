@@ -17,7 +17,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.config import Config
-from gateway.events import NotCommitted, OutcomeUnknown
 from gateway.log.epoch.partition import Partition, partition_of
 from gateway.log.log import Log
 from gateway.log.redis import servers as redis_servers
@@ -29,6 +28,7 @@ from gateway.log.redis.servers import pack
 from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Verdict
 from gateway.operations.place import open_place
+from gateway.outcomes import NotCommitted, OutcomeUnknown
 from gateway.pools import CannotStart, check_redis
 from gateway.tasks import ended
 from tests.log.conftest import PARTITIONS, OpenLog

@@ -13,19 +13,8 @@ import msgspec
 import pytest
 from uuid_utils import uuid7
 
-from gateway.events import (
-    Append,
-    Appended,
-    Outcome,
-    Stream,
-    Tags,
-    next_chain,
-    pack_event,
-    row_digests,
-    salts_of,
-    tag_key,
-    tag_keys,
-)
+from gateway.appends import Append, Appended, next_chain, pack_event, row_digests, salts_of, tag_key, tag_keys
+from gateway.events import Stream, Tags
 from gateway.log.commit_connection import (
     ChainBroken,
     CommitConnection,
@@ -36,6 +25,7 @@ from gateway.log.commit_connection import (
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL
+from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

@@ -13,12 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from gateway.events import Append, Appended, ConditionFailed, Conflict, Stream, UnknownPosition, make_append
+from gateway.appends import Append, Appended, make_append
+from gateway.events import Stream
 from gateway.items import Condition, Item, Items, matches, tags_of
 from gateway.log.append.calls import boundary
 from gateway.log.append.pending import Look
 from gateway.log.log import Log
 from gateway.log.redis.scripts import Scripts
+from gateway.outcomes import ConditionFailed, Conflict, UnknownPosition
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.scripted import Partition

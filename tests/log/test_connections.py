@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import asyncpg
 import pytest
 
-from gateway.events import Appended, Outcome
+from gateway.appends import Appended
+from gateway.outcomes import Outcome
 from tests.log.conftest import PARTITIONS, OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import Place, append, lane, new_stream, until

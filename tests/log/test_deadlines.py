@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.events import Appended, NotCommitted, OutcomeUnknown
+from gateway.appends import Appended
 from gateway.log.log import Log
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.outcomes import NotCommitted, OutcomeUnknown
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

@@ -10,11 +10,12 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from gateway.events import AT_LEAST_ONE, Appended, ConditionFailed, Conflict, Mismatch
+from gateway.appends import AT_LEAST_ONE, Appended
 from gateway.log.epoch.commit_evidence import contains
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
 from gateway.log.read.ranges import Range
+from gateway.outcomes import ConditionFailed, Conflict, Mismatch
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load

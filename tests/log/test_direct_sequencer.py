@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, Append
 from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Claim, Claims
 from gateway.log.entries import SequencedAppend

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.events import Append, Appended, Stream, next_chain, pack_event
+from gateway.appends import Append, Appended, next_chain, pack_event
+from gateway.events import Stream
 from gateway.log.entries import stream_entry
 from gateway.log.limits import Limits
 from gateway.log.log import Log

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.events import Append, Appended, Quarantined, Stream
+from gateway.appends import Append, Appended
+from gateway.events import Stream
 from gateway.log.append.pending import Pending
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
+from gateway.outcomes import Quarantined
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from uuid_utils import uuid7
 
-from gateway.events import OF_BATCH, OF_SEVERAL, Appended, Conflict, Mismatch, OutcomeUnknown, Stream
+from gateway.appends import OF_BATCH, OF_SEVERAL, Appended
+from gateway.events import Stream
 from gateway.log.append import pacing, sequencer, sweeper
 from gateway.log.epoch.partition import Partition
 from gateway.log.log import Log
+from gateway.outcomes import Conflict, Mismatch, OutcomeUnknown
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

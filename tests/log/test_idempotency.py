@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from gateway.events import Append, Appended, Conflict, Mismatch, Outcome, Stream
+from gateway.appends import Append, Appended
+from gateway.events import Stream
 from gateway.log.log import Log
+from gateway.outcomes import Conflict, Mismatch, Outcome
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

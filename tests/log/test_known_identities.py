@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from gateway.events import Appended, Mismatch, Stream
+from gateway.appends import Appended
+from gateway.events import Stream
 from gateway.log.append import known_identities
 from gateway.log.append.identity_filter import BITS_EACH, Budget, IdentityFilter
 from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.log import Log
+from gateway.outcomes import Mismatch
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.events import ANOTHER_HISTORY, ANY_LENGTH, Append, Appended, Conflict, Outcome, Stream
+from gateway.appends import ANOTHER_HISTORY, ANY_LENGTH, Append, Appended
+from gateway.events import Stream
 from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Claims
 from gateway.log.append.pending import Link, Pending, expected_of
 from gateway.log.entries import SequencedAppend
 from gateway.log.log import Log
+from gateway.outcomes import Conflict, Outcome
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

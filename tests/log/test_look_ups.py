@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.events import Appended, NotCommitted, Outcome, Stream
+from gateway.appends import Appended
+from gateway.events import Stream
 from gateway.log.log import Log
+from gateway.outcomes import NotCommitted, Outcome
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.events import Appended
+from gateway.appends import Appended
 from gateway.log.redis.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

@@ -10,11 +10,13 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Quarantined, Stream
+from gateway.appends import Append, Appended
+from gateway.events import Stream
 from gateway.log.append.journal import CannotHelp
 from gateway.log.epoch.chain import roll
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
+from gateway.outcomes import NotCommitted, Outcome, OutcomeUnknown, Quarantined
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

@@ -27,7 +27,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Page, Stream, salts_of
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, Append, salts_of
+from gateway.events import Page, Stream
 from gateway.log import postgres
 from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up, receipt
@@ -47,6 +48,7 @@ from gateway.log.read.reader import Reader
 from gateway.log.redis import scripts
 from gateway.log.redis.keys import PartitionKeys
 from gateway.log.redis.servers import connect
+from gateway.outcomes import Conflict
 from gateway.telemetry.steps import unwatched
 from tests.log import scripted
 from tests.log.protocol_model import Call, Entry, PostgresModel, RedisModel, Swap

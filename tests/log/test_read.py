@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from gateway.events import Appended, Event, Page, Stream, event_identity
+from gateway.appends import Appended, event_identity
+from gateway.events import Event, Page, Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.log.redis.scripts import RedisTrouble

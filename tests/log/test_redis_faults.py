@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.events import Appended, NotCommitted, Stream
+from gateway.appends import Appended
+from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
+from gateway.outcomes import NotCommitted
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load

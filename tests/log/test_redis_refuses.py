@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.events import NotCommitted
 from gateway.log.log import Log
+from gateway.outcomes import NotCommitted
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import Place, append, appended, lane, new_stream, ready, until

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.events import Appended, NotCommitted
+from gateway.appends import Appended
 from gateway.log.read.ranges import Range
+from gateway.outcomes import NotCommitted
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load

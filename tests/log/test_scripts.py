@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gateway.events import AT_LEAST_ONE, next_chain, pack_event
+from gateway.appends import AT_LEAST_ONE, next_chain, pack_event
 from gateway.log.entries import chain_over, placed_from_journal, stream_entry
 from gateway.log.redis.scripts import ForeignReply, RedisTrouble, Scripts
 from gateway.log.redis.servers import Server, connect, pack

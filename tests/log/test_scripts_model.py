@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Stream, next_chain
+from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, Append, next_chain
+from gateway.events import Stream
 from gateway.log.redis.scripts import Scripts
 from tests.log.scripted import Partition
 from tests.support.drive import append, append_to_all, new_stream, new_tenant

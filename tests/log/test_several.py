@@ -7,9 +7,11 @@ import random
 
 import pytest
 
-from gateway.events import Appended, Conflict, Stream
+from gateway.appends import Appended
+from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
+from gateway.outcomes import Conflict
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

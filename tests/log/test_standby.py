@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Stream
+from gateway.appends import Appended
+from gateway.events import Stream
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres, open_pool
 from gateway.log.read.ranges import Range
+from gateway.outcomes import Conflict, Mismatch, NotCommitted
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, Outbox
 from gateway.relay.position import START

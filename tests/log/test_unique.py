@@ -8,21 +8,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Appended,
-    Claim,
-    NotUnique,
-    Outcome,
-    Spread,
-    Stream,
-    make_append,
-    make_retry,
-)
+from gateway.appends import ANY_LENGTH, Append, Appended, make_append, make_retry
+from gateway.events import Claim, Spread, Stream
 from gateway.log.entries import SequencedAppend, claim_columns
 from gateway.log.log import Log
 from gateway.names.unique import Holders
+from gateway.outcomes import NotUnique, Outcome
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

@@ -14,9 +14,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from gateway.appends import Append, Appended
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
-from gateway.events import Append, Appended, NotCommitted, NotUnique, OutcomeUnknown, Stream
+from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
 from gateway.operations.exclusive import exclusive
@@ -25,6 +26,7 @@ from gateway.operations.place import OperationFailed, Place, open_place
 from gateway.operations.repair import Plan, plan_repair, repair
 from gateway.operations.rewind import Loss, rewind, weigh
 from gateway.operations.standing import stand
+from gateway.outcomes import NotCommitted, NotUnique, OutcomeUnknown
 from tests.log.invariants import check_invariants
 from tests.operations.conftest import OpenLog
 from tests.operations.filled import audited, p_of

@@ -12,8 +12,8 @@ from uuid_utils import uuid7
 
 from gateway.admit.append import EventContext
 from gateway.admit.line import judge_line
+from gateway.appends import Append, next_chain
 from gateway.dev.prepare import bundled_spec
-from gateway.events import Append, next_chain
 from gateway.log.epoch.chain import ChainWalk, roll
 from gateway.log.epoch.commit_evidence import CommitEvidence
 from gateway.log.postgres import PartitionRow

@@ -17,25 +17,15 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from uuid_utils import uuid4, uuid7
 
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Appended,
-    Claim,
-    Event,
-    Outcome,
-    Spread,
-    Stream,
-    make_append,
-    make_retry,
-    request_digest,
-)
+from gateway.appends import ANY_LENGTH, Append, Appended, make_append, make_retry, request_digest
+from gateway.events import Claim, Event, Spread, Stream
 from gateway.log import postgres
 from gateway.log.epoch.partition import partition_of
 from gateway.log.limits import Limits
 from gateway.log.log import Log, PartitionWorkers
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 

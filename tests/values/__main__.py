@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
+from gateway.appends import ANY_LENGTH, Append, make_append, make_retry
 from gateway.catalog.migrate import migrate
-from gateway.events import ANY_LENGTH, Append, Claim, Stream, make_append, make_retry
+from gateway.events import Claim, Stream
 from gateway.log.log import Log
 from tests.support.databases import empty
 from tests.support.drive import Place, event, new_stream, new_tenant, open_gateway, ready, unique_value, until

@@ -31,12 +31,13 @@ from gateway.admit.append import (
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked
 from gateway.aggregates.records import Records
+from gateway.appends import Append, Retry, same_append
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Append, Conflict, OutcomeUnknown, Retry, Stream, same_append
+from gateway.events import Stream
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.parents import Parents, parent_of
@@ -46,6 +47,7 @@ from gateway.http.request import Head, Receive, Refused, Send, check_json_body, 
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
 from gateway.names.records import key_of_content, record_of
+from gateway.outcomes import Conflict, OutcomeUnknown
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
 from spec.violations import WEIGHT_MIN

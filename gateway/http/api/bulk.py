@@ -35,7 +35,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import NotCommitted, Stream
+from gateway.events import Stream
 from gateway.http import response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import mint, minted_key
@@ -50,6 +50,7 @@ from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
 from gateway.http.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, alias_in
+from gateway.outcomes import NotCommitted
 from spec.identifiers import canonicalize
 from spec.model import Spec
 

@@ -19,21 +19,20 @@ import msgspec
 
 from gateway.admit.append import Fault
 from gateway.admit.line import Creation, SeveralLine
-from gateway.events import (
-    Append,
-    Appended,
+from gateway.appends import Append, Appended
+from gateway.events import Stream
+from gateway.http import render
+from gateway.http.api.bulk_responses import ConditionMissed, Doubted, Missed, ResponseBuffer, Told, as_line
+from gateway.http.outcomes import known, refused, to_look_up, unforeseen
+from gateway.outcomes import (
     ConditionFailed,
     Conflict,
     NotCommitted,
     Outcome,
     OutcomeUnknown,
     Quarantined,
-    Stream,
     Unchanged,
 )
-from gateway.http import render
-from gateway.http.api.bulk_responses import ConditionMissed, Doubted, Missed, ResponseBuffer, Told, as_line
-from gateway.http.outcomes import known, refused, to_look_up, unforeseen
 
 UNDER_WAY_MAX: Final = 2_000
 """Appends handed over, or behind one of their aggregate: enough for full batches."""

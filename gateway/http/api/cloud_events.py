@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gateway.events import Recorded, uuid_text
+from gateway.events import Recorded
+from spec.identifiers import uuid_text
 
 BATCH = b"application/cloudevents-batch+json"
 

@@ -13,13 +13,13 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import statement
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
-from gateway.events import uuid_text
 from gateway.http.api.reads import unavailable
 from gateway.http.parameters import Parameters, require_declared
 from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.postgres.connection_errors import UNANSWERED
+from spec.identifiers import uuid_text
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000

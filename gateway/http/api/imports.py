@@ -24,24 +24,15 @@ from gateway.admit.append import EventContext, Fault, undeclared_event, undeclar
 from gateway.admit.line import Creation, judge_line
 from gateway.admit.strict_json import Malformed, decode
 from gateway.aggregates.records import Records
+from gateway.appends import Append, Appended, make_append, make_retry
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.imports import Import
 from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
+from gateway.derived_ids import derived_id
 from gateway.errors import Refusal
-from gateway.events import (
-    Append,
-    Appended,
-    Conflict,
-    Outcome,
-    Stream,
-    Unchanged,
-    derived_id,
-    make_append,
-    make_retry,
-    uuid_text,
-)
+from gateway.events import Stream
 from gateway.http.api.appends import mint, minted_key
 from gateway.http.api.bulk import NDJSON
 from gateway.http.api.bulk_responses import as_line
@@ -57,7 +48,9 @@ from gateway.names.content import content_of_json
 from gateway.names.encoding import encode as framed
 from gateway.names.imported import Result, Row, Said, Step
 from gateway.names.source_ids import Unusable, read
+from gateway.outcomes import Conflict, Outcome, Unchanged
 from gateway.postgres.errors import PostgresTrouble
+from spec.identifiers import uuid_text
 from spec.model import AggregateType
 
 RECORDS_MAX: Final = 1_000

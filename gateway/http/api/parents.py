@@ -14,9 +14,10 @@ import msgspec
 from gateway.admit.append import bad_identifier
 from gateway.aliases.children import Child, Children, child_of
 from gateway.aliases.writer import NotWritten
+from gateway.appends import Append
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
-from gateway.events import Append, Stream
+from gateway.events import Stream
 from gateway.http.api.aliases import Aliases
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Refused

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.admit.line import read_key
+from gateway.appends import event_identity, identity
 from gateway.errors import Refusal
-from gateway.events import event_identity, identity
 from gateway.http import outcomes, response
 from gateway.http.api.reads import unavailable
 from gateway.http.parameters import Parameters, uuid_of

@@ -18,12 +18,12 @@ from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.admit.several import PlaceOf, Several, judge_ordinary, judge_several, with_sources
 from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.aggregates.records import Records
+from gateway.appends import ANY_LENGTH, Appended, FeedPlace
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Appended, Conflict, FeedPlace, Outcome, OutcomeUnknown
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
@@ -33,6 +33,7 @@ from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json
 from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL
+from gateway.outcomes import Conflict, Outcome, OutcomeUnknown
 from gateway.relay.position import decode_in
 from spec.model import Spec
 from spec.violations import WEIGHT_MIN, is_light

@@ -22,7 +22,7 @@ from gateway.catalog.model import Principal
 from gateway.catalog.source_ids import Mapping
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Stream, uuid_text
+from gateway.events import Stream
 from gateway.http.api.reads import unavailable
 from gateway.http.json_body import decoded
 from gateway.http.parameters import Parameters
@@ -34,7 +34,7 @@ from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.postgres.errors import PostgresTrouble
 from gateway.stored_extra import SourceRef, split
-from spec.identifiers import canonicalize
+from spec.identifiers import canonicalize, uuid_text
 from spec.model import Spec
 
 SOURCES_MAX: Final = 1_000

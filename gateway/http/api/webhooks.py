@@ -15,7 +15,6 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import uuid_text
 from gateway.http import response
 from gateway.http.addresses import Addresses
 from gateway.http.authentication import spec_unread
@@ -31,6 +30,7 @@ from gateway.inbound.request import Request
 from gateway.inbound.results import Accepted, Deferred, Result, Told
 from gateway.inbound.verdicts import Rejected
 from gateway.telemetry.metrics import Metrics
+from spec.identifiers import uuid_text
 
 PREFIX: Final = b"/_/webhooks/"
 """Below it a signature is the key."""

@@ -20,11 +20,11 @@ from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.aggregates.records import creates_project
 from gateway.aggregates.ruled import Ruled
+from gateway.appends import Append, Appended
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Append, Appended
 from gateway.http import response
 from gateway.http.api.appends import correlation, lines_of, mint
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS

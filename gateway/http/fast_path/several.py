@@ -13,11 +13,11 @@ from typing import Final
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.admit.several import PATH as PATH_TEXT
 from gateway.admit.several import Several
+from gateway.appends import Appended
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Appended
 from gateway.http import response
 from gateway.http.api.appends import correlation
 from gateway.http.api.several import (

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.events import Append, tag_keys
+from gateway.appends import Append, tag_keys
 from gateway.items import Items, tags_of
 from gateway.log.append.pending import Look
 from gateway.log.redis.keys import PartitionKeys

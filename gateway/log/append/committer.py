@@ -10,7 +10,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from gateway.events import Quarantined
 from gateway.log.append.journal import CannotHelp, Journal, quarantine
 from gateway.log.append.pending import Pending, SequencedBatch
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
@@ -20,6 +19,7 @@ from gateway.log.epoch.settling import Settling
 from gateway.log.limits import Limits
 from gateway.log.postgres import DIRECT, PartitionRow, Postgres
 from gateway.log.read.followers import Followers
+from gateway.outcomes import Quarantined
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.steps import Telemetry
 

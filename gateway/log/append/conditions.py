@@ -18,13 +18,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from gateway.events import Append, NotCommitted, UnknownPosition
+from gateway.appends import Append
 from gateway.items import Condition, Items
 from gateway.log.append.calls import boundary
 from gateway.log.append.pending import Look, Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import Postgres
 from gateway.log.read.matches import LastTagged, first_match, last_tagged
+from gateway.outcomes import NotCommitted, UnknownPosition
 from gateway.postgres.errors import PostgresTrouble
 
 AT_ONCE: Final = 4

@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine, Iterable
 
 import msgspec
 
-from gateway.events import ConditionFailed, Conflict, NotUnique
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
 from gateway.log.append.pending import Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.postgres import Postgres
+from gateway.outcomes import ConditionFailed, Conflict, NotUnique
 from gateway.postgres.errors import PostgresTrouble
 
 _AGAIN_S = 0.1

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import math
 
-from gateway.events import (
-    ANOTHER_HISTORY,
-    Append,
-    ConditionFailed,
-    Conflict,
-    NotUnique,
-    Stream,
-    fits,
-)
+from gateway.appends import ANOTHER_HISTORY, Append, fits
+from gateway.events import Stream
 from gateway.items import Condition, matches
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
 from gateway.log.entries import SequencedAppend, sequenced_append
 from gateway.names.unique import Holders
+from gateway.outcomes import ConditionFailed, Conflict, NotUnique
 
 
 class DirectSequencer:

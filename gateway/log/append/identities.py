@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gateway.events import Append, Appended, FeedPlace, Mismatch, Retry, appended_of, implied_among
+from gateway.appends import Append, Appended, FeedPlace, Retry, appended_of
+from gateway.derived_ids import implied_among
 from gateway.log.entries import stream_of, uuids
 from gateway.log.postgres import Postgres
+from gateway.outcomes import Mismatch
 
 
 @dataclass(frozen=True, slots=True)

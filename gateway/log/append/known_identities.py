@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import Final
 
-from gateway.events import Append
+from gateway.appends import Append
 from gateway.log.append.identity_filter import Budget, IdentityFilter
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import Postgres

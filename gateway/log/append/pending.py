@@ -10,11 +10,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gateway.events import ANOTHER_HISTORY, Append, NotCommitted, NotUnique, Outcome, OutcomeUnknown
+from gateway.appends import ANOTHER_HISTORY, Append
 from gateway.log.commit_connection import Ready
 from gateway.log.entries import SequencedAppend
 from gateway.log.limits import Limits
 from gateway.log.postgres import REDIS
+from gateway.outcomes import NotCommitted, NotUnique, Outcome, OutcomeUnknown
 from gateway.telemetry.steps import Link as Span
 
 APPEND_BYTES: Final = 3 * 1024

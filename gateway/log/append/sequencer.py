@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Append, ConditionFailed, Conflict, NotCommitted, Outcome
+from gateway.appends import Append
 from gateway.log.append.calls import CallHead, ClaimingAppend, sequence_call
 from gateway.log.append.conditions import Conditions
 from gateway.log.append.deferred_outcomes import DeferredOutcomes
@@ -45,6 +45,7 @@ from gateway.log.limits import Limits
 from gateway.log.postgres import Postgres
 from gateway.log.redis.scripts import NotRun, RedisTrouble, Refused, Scripts
 from gateway.names.unique import values_of
+from gateway.outcomes import ConditionFailed, Conflict, NotCommitted, Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.steps import Telemetry
 

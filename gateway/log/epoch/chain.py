@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.events import next_chain
+from gateway.appends import next_chain
 
 
 class ChainWalk:

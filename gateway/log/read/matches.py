@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import tag_key
+from gateway.appends import tag_key
 from gateway.items import Condition, Items, tags_of
 from gateway.log.postgres import Postgres
 

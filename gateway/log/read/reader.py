@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Page, Recorded, Stream, event_bytes, pack_event, unpack_event
+from gateway.appends import pack_event, unpack_event
+from gateway.events import Page, Recorded, Stream, event_bytes
 from gateway.log.entries import event_of, stream_entry
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
