@@ -22,6 +22,7 @@ _ONE = Append(0, body=1)
 _TWO = Append(1, body=2)
 # A request under an Idempotency-Key, and its client's retry at another gateway.
 _KEYED, _RETRY = Append(0, body=1, key=1), Append(1, body=1, key=1, after=0)
+_EVICTED = Scenario(appends=(_ONE, _TWO), cold=True, faults=("evict", "delay call"), budget=2)
 
 HELD = {
     "batches": Case(
@@ -97,14 +98,12 @@ HELD = {
         ),
     ),
     "eviction": Case(
-        "streams evicted as soon as they may be, calls with hints from before that, late ones too",
-        Scenario(
-            appends=(_ONE, _TWO, Append(0, 3, stream=1)),
-            cold=True,
-            faults=("evict", "delay call"),
-            budget=2,
-            epochs=2,
-        ),
+        "a stream evicted as soon as it may be, calls with hints from before that, late ones too",
+        _EVICTED,
+    ),
+    "eviction, two streams": Case(
+        "the same, and one append to another stream; one fault",
+        replace(_EVICTED, appends=(_ONE, _TWO, Append(0, 3, stream=1)), budget=1),
     ),
     "torn scripts": Case(
         "scripts that fail half-way, replies lost, crashes",
@@ -288,6 +287,10 @@ _EVERYTHING_OF_ONE_SERVER = (
 )  # fmt: skip
 
 LARGER = {
+    "eviction, further": Case(
+        "two streams, any two of the faults",
+        replace(_EVICTED, appends=(_ONE, _TWO, Append(0, 3, stream=1))),
+    ),
     "conditions, further": Case(
         'the same as "conditions", with any two of its faults',
         Scenario(
