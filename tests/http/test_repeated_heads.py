@@ -13,7 +13,8 @@ import pytest
 import uvicorn
 
 from gateway.http.server.framing import HEAD_BYTES_MAX, Head, head_of
-from gateway.http.server.protocol import UNLIKE_MAX, StrictProtocol, make_protocol
+from gateway.http.server.protocol import HEADER_BYTES_MAX, UNLIKE_MAX, StrictProtocol, make_protocol
+from spec.webhooks.presets import PRESETS
 
 LINES = b"Host: h\r\nAuthorization: Bearer %b\r\nContent-Type: application/json\r\n"
 MUTATIONS = 20_000
@@ -70,6 +71,7 @@ def head(chunk: bytes) -> Head:
     return known
 
 
+SIGNED = b"X-GitHub-Delivery: 7\r\nX-Hub-Signature-256: sha256=00ff\r\nwebhook-timestamp:1\r\n"
 KEYED = b"Idempotency-Key: k-1\r\nX-Correlation-Id:7\r\n"
 
 
@@ -78,6 +80,7 @@ KEYED = b"Idempotency-Key: k-1\r\nX-Correlation-Id:7\r\n"
     [
         post(b"/order/1/was_placed", b"{}"),
         post(b"/order/1/was_placed", b"{}", more=KEYED),
+        post(b"/_/webhooks/main/github", b"{}", more=SIGNED),
         get(b"/order/1/state"),
     ],
 )
@@ -166,6 +169,9 @@ class Transport(asyncio.Transport):
 
     def set_protocol(self, protocol: Any) -> None: ...
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -196,13 +202,13 @@ class FastPath:
 class Peer:
     """One connection to a server of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         self.fast_path = FastPath()
         self.application: list[tuple[bytes, bytes]] = []
         self.parsed = 0
         peer = self
 
-        class Counting(make_protocol(fast_path=self.fast_path)):  # type: ignore[misc]
+        class Counting(make_protocol(header_bytes_max=header_bytes_max, fast_path=self.fast_path)):  # type: ignore[misc]
             def on_headers_complete(self) -> None:
                 peer.parsed += 1
                 super().on_headers_complete()
@@ -255,6 +261,31 @@ async def test_a_key_of_its_own_for_each_request_is_not_another_header() -> None
     assert peer.parsed == 1
     keys = [headers[b"idempotency-key"] for _, headers, _ in peer.fast_path.asked]
     assert keys == [b"%d" % n for n in range(20)]
+
+
+@pytest.mark.parametrize("provider", sorted(PRESETS))
+async def test_a_signature_and_an_id_of_its_own_for_each_delivery_are_not_another_header(
+    provider: str,
+) -> None:
+    scheme = PRESETS[provider]
+    ids = [where for kind, _, where in (each.partition(":") for each in scheme.delivery) if kind == "header"]
+    names = dict.fromkeys(each for each in (scheme.header, scheme.timestamp_header, *ids) if each)
+    peer = Peer()
+    for n in range(5):
+        more = b"".join([b"%b: %d\r\n" % (name.encode(), n) for name in names])
+        await peer.send(post(b"/_/webhooks/main/a", b"{}", more=more))
+    assert peer.parsed == 1
+    assert [[found[name.encode()] for name in names] for _, found, _ in peer.fast_path.asked] == [
+        [b"%d" % n] * len(names) for n in range(5)
+    ]
+
+
+async def test_a_header_that_an_id_makes_too_long_is_refused() -> None:
+    peer = Peer(header_bytes_max=200)
+    await peer.send(post(b"/a", b"{}", more=b"X-Request-Id: 1\r\n"))
+    await peer.send(post(b"/a", b"{}", more=b"X-Request-Id: %b\r\n" % (b"1" * 150)))
+    assert len(peer.fast_path.asked) == 1
+    assert peer.transport.written.startswith(b"HTTP/1.1 431", peer.transport.written.find(b"HTTP/1.1", 1))
 
 
 async def test_what_the_fast_path_declines_is_offered_once_and_goes_to_the_application() -> None:

@@ -65,8 +65,11 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length"
 _LENGTH_DIGITS: Final = 9
 _VARIED: Final = re.compile(
-    rb"\r\n(content-length|(?:x-)?idempotency-key|x-correlation-id): ?([!-~]+)(?=\r)", re.IGNORECASE
+    rb"\r\n(content-length|traceparent|[a-z0-9-]*-(?:id|key|uuid|delivery|timestamp|token)"
+    rb"|[a-z0-9-]*(?:signature|hmac)[a-z0-9-]*): ?([!-~]+)(?=\r)",
+    re.IGNORECASE,
 )
+"""Headers of which requests have values of their own; none of these names means anything to llhttp."""
 _target: Final = re.compile(rb"/[A-Za-z0-9/._~-]{0,500}").match
 """Characters that llhttp lets through and that mean nothing to it."""
 _value: Final = re.compile(rb"[!-~]{1,255}").match
@@ -75,8 +78,8 @@ _value: Final = re.compile(rb"[!-~]{1,255}").match
 
 class Head(NamedTuple):
     """The header of a request that llhttp let through, as it was sent. It lets through another request too
-    that has the same bytes but for target, length, and what clients give each request of its own: a key, a
-    correlation id."""
+    that has the same bytes but for target, length, and what clients give each request of its own: ids, keys,
+    signatures and their times."""
 
     method: bytes
     begins: bytes  # the same, and the blank behind it

@@ -12,8 +12,8 @@ a refusal waits for the answers before it. Source: RFC 9112.
 tests/http/test_protocol.py pins each over a socket.
 
 An ordinary request pays one comparison for each of these; what is out of the ordinary is looked at twice. One
-with the header of the one before, byte for byte but for target, length, key and correlation id, is not parsed
-again: many clients send only such (framing.Head).
+with the header of the one before, byte for byte but for target, length, ids, keys and signatures, is not
+parsed again: many clients send only such (framing.Head).
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ class StrictProtocol(Connection):
         if cycle is None or not cycle.response_complete or self.flow.write_paused:
             return False
         again = last.again(data)
-        if again is None:
+        if again is None or len(data) - len(again[2]) > self.header_bytes_max:
             self._unlike += 1
             return False
         target, found, body = again
