@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
 from spec.fields import read_fields
-from spec.handlers import Constant, Predicate, Root, Template, paths_of
+from spec.handlers import Constant, Path, Predicate, Root, Template, paths_of
 from spec.predicates import read_predicate
 from spec.templates import Scope, read_template
 
@@ -131,7 +131,7 @@ def read_emit(value: object, pointer: str, scope: Scope, report: Report) -> Emit
     names = [_text(emit, key, pointer, report) for key in ("aggregate_type", "event_type")]
     identifier: Template | None = None
     if emit.get("id") != {"mint": True}:
-        identifier = read_template(emit.get("id"), below(pointer, "id"), scope, report)
+        identifier = _read_id(emit, below(pointer, "id"), scope, report)
     data = read_template(emit.get("data", {}), below(pointer, "data"), scope, report)
     if names[0] is None or names[1] is None or "id" not in emit:
         return None
@@ -189,10 +189,22 @@ def read_delay(value: object) -> int | None:
 def _read_watch(value: object, pointer: str, scope: Scope, report: Report) -> Watch | None:
     declared = read_fields(value, pointer, "An event of `cancel_on`", _WATCH_KEYS, _WATCH_KEYS, report)
     names = [_text(declared, key, pointer, report) for key in ("aggregate_type", "event_type")]
-    identifier = read_template(declared.get("id"), below(pointer, "id"), scope, report)
+    identifier = _read_id(declared, below(pointer, "id"), scope, report)
     if names[0] is None or names[1] is None:
         return None
     return Watch(names[0], identifier, names[1], pointer)
+
+
+def _read_id(declared: Mapping[str, object], pointer: str, scope: Scope, report: Report) -> Template:
+    """What never gives a string names no aggregate."""
+    if "id" not in declared:
+        return Constant(None)
+    found = read_template(declared["id"], pointer, scope, report)
+    text = isinstance(found, Path) or (isinstance(found, Constant) and isinstance(found.value, str))
+    if not text:
+        why = 'An `id` is an identifier or a path to one; that of a new aggregate is {"mint": true}.'
+        report.add("invalid_value", pointer, why)
+    return found
 
 
 def _text(declared: Mapping[str, object], key: str, pointer: str, report: Report) -> str | None:

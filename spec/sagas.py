@@ -108,7 +108,11 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
     if not isinstance(listed, list) or not 1 <= len(listed) <= STEPS_MAX:
         report.add("invalid_value", place, f"`steps` is a list of 1 to {STEPS_MAX} steps.")
         return None
-    steps = [_read_step(each, below(place, n), scope, spec, report) for n, each in enumerate(listed)]
+    before = Scope(scope.schema, at=None)  # the first step: nothing was awaited yet
+    steps = [
+        _read_step(each, below(place, n), scope if n else before, scope, spec, report)
+        for n, each in enumerate(listed)
+    ]
     names = [each.name for each in steps if each is not None]
     for n, each in enumerate(names):
         if each in names[:n]:
@@ -118,7 +122,10 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
     return Saga(name, (of, event_type), tuple([each for each in steps if each is not None]))
 
 
-def _read_step(value: object, pointer: str, scope: Scope, spec: Spec, report: Report) -> Step | None:
+def _read_step(
+    value: object, pointer: str, scope: Scope, after: Scope, spec: Spec, report: Report
+) -> Step | None:
+    """`after`: what its compensation may look at."""
     declared = read_fields(value, pointer, "A step", _STEP_KEYS, ("name", "emit"), report)
     name = declared.get("name")
     if not isinstance(name, str) or not is_name(name):
@@ -131,7 +138,7 @@ def _read_step(value: object, pointer: str, scope: Scope, spec: Spec, report: Re
     emit = read_emit(declared.get("emit"), below(pointer, "emit"), scope, report)
     compensate = None
     if "compensate" in declared:
-        compensate = read_emit(declared["compensate"], below(pointer, "compensate"), scope, report)
+        compensate = read_emit(declared["compensate"], below(pointer, "compensate"), after, report)
     for each in (emit, compensate):
         if each is not None:
             check_emit(each, spec.aggregate_types, report)

@@ -144,6 +144,8 @@ def _unbound(root: str, scope: Scope) -> str | None:
         return "Only projections have `^`, the state of the event's own aggregate; a handler's is `@`."
     if root in _ROOTS or root in ("@", "^") or root in scope.names:
         return None
+    if root in ("$prev", "$steps"):
+        return f"There is no `{root}` here: it has what earlier steps of a saga awaited."
     bound = f"bound here: {', '.join(sorted(scope.names))}" if scope.names else "nothing is bound here"
     return f'`let` binds no {shown(root)}; {bound}. A string is `{{"$literal": …}}`.'
 

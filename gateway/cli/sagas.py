@@ -27,7 +27,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List sagas, the most recently changed first."""
-    _SAGAS.print_all({"limit": str(limit), "state": state}, Through(url, api_key, as_json))
+    _SAGAS.print_all({"state": state}, limit, Through(url, api_key, as_json))
 
 
 @app.command()

@@ -34,8 +34,8 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List timers by the time at which they are due."""
-    asked = {"limit": str(limit), "state": state, "type": of, "key": key}
-    _TIMERS.print_all(asked, Through(url, api_key, as_json))
+    asked = {"state": state, "type": of, "key": key}
+    TIMERS.print_all(asked, limit, Through(url, api_key, as_json))
 
 
 @app.command()
@@ -43,7 +43,7 @@ def show(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Print a timer as JSON."""
-    _TIMERS.print_one(schedule, Through(url, api_key, as_json))
+    TIMERS.print_one(schedule, Through(url, api_key, as_json))
 
 
 @app.command()
@@ -51,7 +51,7 @@ def cancel(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Cancel a timer: it never fires."""
-    _TIMERS.act(schedule, "cancel", Through(url, api_key, as_json), lambda _: "cancelled")
+    TIMERS.act(schedule, "cancel", Through(url, api_key, as_json), lambda _: "cancelled")
 
 
 @app.command()
@@ -59,7 +59,7 @@ def run(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Fire a timer now, or a parked one again."""
-    _TIMERS.act(schedule, "run", Through(url, api_key, as_json), lambda _: "due now")
+    TIMERS.act(schedule, "run", Through(url, api_key, as_json), lambda _: "due now")
 
 
 @app.command()
@@ -72,7 +72,7 @@ def move(
 ) -> None:
     """Change the time at which a timer is due."""
     through, body = Through(url, api_key, as_json), {"due_at": due_at}
-    _TIMERS.act(schedule, "move", through, lambda _: f"due at {due_at}", body)
+    TIMERS.act(schedule, "move", through, lambda _: f"due at {due_at}", body)
 
 
 def _row(timer: dict[str, Any]) -> list[str]:
@@ -82,4 +82,4 @@ def _row(timer: dict[str, Any]) -> list[str]:
     return [timer["id"], timer["state"], timer["due_at"], emits, by, timer["reason"] or ""]
 
 
-_TIMERS = Items("schedules", "schedule", ("id", "state", "due", "emits", "set by", "reason"), _row)
+TIMERS = Items("schedules", "schedule", ("id", "state", "due", "emits", "set by", "reason"), _row)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import pytest
 
+from gateway.cli import gateway_items, schedules
+from gateway.cli.gateway_items import Through
 from tests.cli.command import Ran, Sluice
 from tests.http.test_reactions_apart import SHOP
 from tests.support.accounts import Account, open_account
@@ -43,6 +49,32 @@ async def test_timers_are_listed_moved_run_and_cancelled(gateway: Served, shop: 
     await until(sluice, "schedules", first, "schedule", "fired")
     refused = await run(sluice, "schedules", "cancel", first)
     assert (refused.code, "it is fired" in refused.err) == (1, True)
+
+
+async def test_lists_of_more_than_a_page_are_put_together_and_say_what_they_leave_out(
+    gateway: Served, shop: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_items, "PAGE", 2)
+    emit = {"aggregate_type": "order", "id": new_id(), "event_type": "was_paid"}
+    async with new_client(gateway.url, shop.admin) as client:
+        for _ in range(5):
+            headers = {"idempotency-key": new_id()}
+            await client.post("/_/schedules", json={"delay": "24h", "emit": emit}, headers=headers)
+
+    def listed(limit: int) -> tuple[dict[str, Any], str]:
+        params = Through(gateway.url, shop.admin, as_json=True)
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out):
+            schedules.TIMERS.print_all({"state": "pending"}, limit, params)
+        with redirect_stdout(io.StringIO()), redirect_stderr(err):
+            schedules.TIMERS.print_all({"state": "pending"}, limit, replace(params, as_json=False))
+        return json.loads(out.getvalue()), err.getvalue()
+
+    whole, said = await asyncio.to_thread(listed, 5)
+    assert (len({each["id"] for each in whole["items"]}), whole["next"], said) == (5, None, "")
+    part, said = await asyncio.to_thread(listed, 3)
+    assert [each["id"] for each in part["items"]] == [each["id"] for each in whole["items"]][:3]
+    assert part["next"] and said == "only the first 3 are listed: raise --limit for more\n"
 
 
 async def test_a_stuck_saga_is_listed_retried_and_abandoned(gateway: Served, shop: Account) -> None:

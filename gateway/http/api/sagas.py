@@ -43,8 +43,9 @@ class Sagas:
         state = query.choice("state", STATES, "") or None
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         before_us, before_id = cursor_of(query.text("cursor")) or (None, None)
-        rows = await self._fetched("list_sagas", _tenant(request), state, before_us, before_id, limit)
-        following = cursor_text(rows[-1]["changed_at"], rows[-1]["id"]) if len(rows) == limit else None
+        rows = await self._fetched("list_sagas", _tenant(request), state, before_us, before_id, limit + 1)
+        more, rows = len(rows) > limit, rows[:limit]
+        following = cursor_text(rows[-1]["changed_at"], rows[-1]["id"]) if more else None
         return _done({"items": [_shown(row) for row in rows], "next": following})
 
     async def get(self, request: Request) -> Response:

@@ -71,10 +71,10 @@ class Schedules:
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         after_us, after_id = cursor_of(query.text("cursor")) or _BEFORE_ALL
         tenant = _tenant(request)
-        rows = await self._fetched(
-            "list_schedules", tenant, state, query.text("type"), query.text("key"), after_us, after_id, limit
-        )
-        following = cursor_text(rows[-1]["due_at"], rows[-1]["id"]) if len(rows) == limit else None
+        of = query.text("type"), query.text("key")
+        rows = await self._fetched("list_schedules", tenant, state, *of, after_us, after_id, limit + 1)
+        more, rows = len(rows) > limit, rows[:limit]
+        following = cursor_text(rows[-1]["due_at"], rows[-1]["id"]) if more else None
         return _done({"items": [_shown(row) for row in rows], "next": following})
 
     async def get(self, request: Request) -> Response:
