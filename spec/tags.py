@@ -129,8 +129,8 @@ def tags_of(rules: Sequence[TagRule], data: object, salt: bytes) -> tuple[str, .
         for path, value in values_at(data, rule.steps):
             text = text_of(value)
             if text is None:
-                why = f"A value of the tag `{rule.prefix}` must be a string, a number or a boolean."
-                return TagFault(path, why)
+                wanted = "a list" if value is _NO_LIST else "a string, a number or a boolean"
+                return TagFault(path, f"A value of the tag `{rule.prefix}` must be {wanted}.")
             if text == "":
                 continue
             if not rule.hashed and len(text.encode()) > TAG_BYTES_MAX:
@@ -143,15 +143,18 @@ def tags_of(rules: Sequence[TagRule], data: object, salt: bytes) -> tuple[str, .
     return tuple(tags)
 
 
+_NO_LIST: Final[dict[str, object]] = {}
+
+
 def values_at(value: object, steps: Steps, path: str = "") -> Iterator[tuple[str, object]]:
     """The values that `steps` lead to, each with its path; none where one is absent or null. What is no list
-    where items are asked for is yielded itself, as the list that it is not."""
+    where items are asked for is yielded as `_NO_LIST`, which is no value of a tag either."""
     for n, step in enumerate(steps):
         if step is None:
             if value is None:
                 return
             if not isinstance(value, list):
-                yield path, {}
+                yield path, _NO_LIST
                 return
             for index, item in enumerate(value):
                 yield from values_at(item, steps[n + 1 :], f"{path}[{index}]")

@@ -143,8 +143,9 @@ PARAMETERS: Final = frozenset(name for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUT
 RAW: Final = b"/_/resolve/"
 """The endpoint below it reads the raw path: an alias that can't be decoded is a malformed one."""
 
-_FOREIGN: Final = b"/_/sources/"
-"""Below it, segments are as foreign systems spell them: with slashes, too, which are written `%2F`."""
+_ANY_TEXT: Final = (b"/_/sources/", b"/_/projections/")
+"""Below them, segments may be any text, as the keys of projections may: with slashes, too, which are written
+`%2F`."""
 
 
 class Path(NamedTuple):
@@ -216,14 +217,14 @@ def find_aggregate(raw_path: bytes) -> Found | None:
 
 
 def find_system(raw_path: bytes) -> Found | None:
-    """Of a path that begins with /_/, without its query. Every segment must be decodable, and but for what is
-    foreign without `%2F`."""
+    """Of a path that begins with /_/, without its query. Every segment must be decodable, and but for
+    those that may be any text without `%2F`."""
     if raw_path.startswith(RAW):
         return _SYSTEM.find(("_", "resolve", None))
     segments = split(raw_path)
     if segments is None or not all(segments):
         return None
-    if any("/" in (segment or "") for segment in segments) and not raw_path.startswith(_FOREIGN):
+    if any("/" in (segment or "") for segment in segments) and not raw_path.startswith(_ANY_TEXT):
         return None
     return _SYSTEM.find(segments)
 

@@ -144,6 +144,14 @@ def test_an_append_carries_the_tags_of_each_event_into_the_journal() -> None:
     assert admitted(sent({})).tags == admitted(sent({"student": "s1"}, "was_noted")).tags == ()
 
 
+def test_what_is_no_list_where_a_tag_asks_for_items_is_told_to_be_one() -> None:
+    for data in ({"a": "x"}, {"a": {}}, {"a": 5}):
+        found = tags_of(rules("a:$.data.a[*]"), data, SALT)
+        assert found == TagFault(".a", "A value of the tag `a` must be a list.")
+    found = tags_of(rules("a:$.data.a[*]"), {"a": [{}]}, SALT)
+    assert found == TagFault(".a[0]", "A value of the tag `a` must be a string, a number or a boolean.")
+
+
 def test_a_batch_has_the_tags_of_its_events_in_their_order() -> None:
     place = address(SPEC, "course", UUID, None)
     events = [event("was_noted", {"student": "s1"}), event("was_made", {"student": "s2"})]

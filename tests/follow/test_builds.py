@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import asyncpg
@@ -83,6 +84,15 @@ async def test_other_handlers_build_the_list_again_and_a_new_schema_does_not(
         key,
     )
     assert len(builds) <= 4  # `^` of the projection depends on the handlers too
+
+
+async def test_a_row_is_found_by_any_text_that_is_its_key(shop: Shop) -> None:
+    on = {"order.was_placed": {"key": "$.data.place", "do": [{"increment": {"target": "orders"}}]}}
+    await deploy(shop, {**SPEC, "projections": {"places": {"key_kind": "text", "on": on}}})
+    for place in ("a/b", "/", "a//b/", "50%", "a?b#c", " ", "\u00e9", "a" * 256):
+        await shop.append(new_id(), "was_placed", {"place": place})
+        row = await shop.get(f"/_/projections/places/{quote(place, safe='')}")
+        assert (row["key"], row["data"]) == (place, {"orders": 1})
 
 
 async def test_what_is_withdrawn_is_deleted_and_what_comes_back_is_built(

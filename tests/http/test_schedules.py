@@ -125,9 +125,14 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     assert (first.status_code, again.status_code) == (201, 201)
     timer = first.json()["schedule"]
     assert again.json()["schedule"]["id"] == timer["id"]
+    assert [each.headers.get("idempotency-replayed") for each in (first, again)] == [None, "true"]
     for due in ({"delay": "48h"}, {"due_at": 5}):
         answer = await client.post("/_/schedules", json={"emit": body["emit"], **due}, headers=headers)
-        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
+        told = refused(answer, 422, "idempotency_mismatch", None, ("by", "receipt"))
+        assert (told["by"], told["receipt"]) == ("idempotency_key", again.json())
+    headers = {"x-idempotency-key": headers["idempotency-key"]}
+    assert (await client.post("/_/schedules", json=body, headers=headers)).json() == again.json()
+    headers = {"idempotency-key": headers["x-idempotency-key"]}
     refused(await client.post(f"/_/schedules/{timer['id']}/move", json={}), 422, "missing_field", "due_at")
     moved = await client.post(f"/_/schedules/{timer['id']}/move", json={"due_at": "2020-01-01T00:00:00Z"})
     assert moved.status_code == 200
@@ -171,8 +176,19 @@ def emitting(**more: str) -> dict[str, Any]:
         (setting(due_at="2030-01-01T00:00:00"), "invalid_field", "due_at"),
         (setting(due_at=10**400), "invalid_field", "due_at"),
         (setting(due_at=True), "invalid_field", "due_at"),
-        (setting(cancel_on=[{**PAID, "event_type": []}]), "invalid_field", "cancel_on[0]"),
-        (setting(cancel_on=[{**PAID, "id": 123456789}]), "invalid_field", "cancel_on[0]"),
+        (setting(cancel_on=[{**PAID, "event_type": []}]), "invalid_field", "cancel_on[0].event_type"),
+        (setting(cancel_on=[{**PAID, "id": 123456789}]), "invalid_field", "cancel_on[0].id"),
+        (setting(cancel_on=[{**PAID, "id": "a b"}]), "invalid_identifier", "cancel_on[0].id"),
+        (setting(cancel_on=[{**PAID, "when": 1}]), "unknown_field", "cancel_on[0].when"),
+        (setting(cancel_on=[PAID, {**PAID, "id": None}]), "missing_field", "cancel_on[1].id"),
+        (setting(cancel_on=[5]), "invalid_field", "cancel_on[0]"),
+        (setting(emit=[]), "invalid_field", "emit"),
+        (setting(emit={**PAID, "when": 1}), "unknown_field", "emit.when"),
+        (setting(emit={**PAID, "id": None}), "missing_field", "emit.id"),
+        (setting(emit={**PAID, "id": 123456789}), "invalid_field", "emit.id"),
+        (setting(emit={**PAID, "event_type": None}), "missing_field", "emit.event_type"),
+        (setting(emit={**PAID, "aggregate_type": 5}), "invalid_field", "emit.aggregate_type"),
+        (emitting(aggregate_type="ordr", event_type="_x"), "reserved_event_type", "emit.event_type"),
         (
             setting(cancel_on=[PAID, {**PAID, "event_type": "x"}]),
             "unknown_event_type",
@@ -251,6 +267,24 @@ async def test_an_event_whose_time_is_none_sets_no_timer_and_holds_up_no_other(
         assert answer.status_code == 201, answer.text
     assert (await ended(client, key, None))["due_at"] == "2099-01-01T00:00:00.000Z"
     assert len((await client.get("/_/schedules", params={"key": key})).json()["items"]) == 1
+
+
+async def test_timers_are_listed_by_what_is_declared_and_any_spelling_of_a_key(
+    client: httpx.AsyncClient,
+) -> None:
+    key = new_id()
+    text = json.dumps(envelope()).replace('"data": {}', '"data": {"due_at": 4102444800}')
+    headers = {"content-type": "application/json"}
+    assert (await client.post(f"/order/{key}/was_promised", content=text, headers=headers)).is_success
+    await ended(client, key, None)
+    for asked in ({"key": key.upper()}, {"key": key, "type": "order"}):
+        listed = (await client.get("/_/schedules", params=asked)).json()["items"]
+        assert [each["trigger"]["key"] for each in listed] == [key]
+    assert (await client.get("/_/schedules", params={"key": new_id()})).json()["items"] == []
+    answer = await client.get("/_/schedules", params={"type": "ordr", "key": key})
+    told = refused(answer, 422, "unknown_aggregate_type", "type")
+    assert "did you mean `order`" in told["error"]
+    refused(await client.get("/_/schedules", params={"key": "a b"}), 422, "invalid_identifier", "key")
 
 
 async def test_pages_of_timers_are_in_the_order_of_their_times(client: httpx.AsyncClient) -> None:

@@ -194,13 +194,15 @@ async def test_an_event_may_name_a_source_in_place_of_a_key(client: httpx.AsyncC
 
 
 async def test_lengths_are_not_asked_for_by_headers(client: httpx.AsyncClient) -> None:
-    for headers in ({"if-match": '"1"'}, {"if-none-match": "*"}, {"if-match": "1"}):
-        refused(
-            await client.post("/_/append", json=body(of(KEY)), headers=headers),
-            400,
-            "bad_request",
-            "If-Match",
-        )
+    for headers, path in (
+        ({"if-match": '"1"'}, "If-Match"),
+        ({"if-none-match": "*"}, "If-None-Match"),
+        ({"if-match": "1"}, "If-Match"),
+        ({"if-none-match": "1"}, "If-None-Match"),
+        ({"if-none-match": "*", "if-match": "*"}, "If-Match"),
+    ):
+        answer = await client.post("/_/append", json=body(of(KEY)), headers=headers)
+        refused(answer, 400, "bad_request", path)
 
 
 async def test_what_contradicts_a_header_comes_after_names(client: httpx.AsyncClient) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -15,7 +14,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.append import undeclared_event, undeclared_type
+from gateway.admit.append import RESERVED, bad_identifier, undeclared_event, undeclared_type
+from gateway.admit.preconditions import read_asked
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
 from gateway.aggregates.implied import NotAdmitted, admitted
 from gateway.aside import Aside
@@ -24,9 +24,10 @@ from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.json_body import read_object
+from gateway.http.outcomes import refused
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
-from gateway.http.request import Head, Refused
+from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
@@ -40,7 +41,7 @@ STATES: Final = ("pending", "fired", "cancelled", "parked")
 _UNAVAILABLE: Final = Refusal(
     "unavailable", "Postgres does not answer, and schedules are kept there. Try again shortly."
 )
-_KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
+_KEYS: Final = (b"idempotency-key", b"x-idempotency-key")
 _SAME_S: Final = 0.001
 """A float of seconds has microseconds, as Postgres has; and rounds."""
 _NOTHING: Final = UUID(int=0)
@@ -68,11 +69,20 @@ class Schedules:
         """By the time at which they are due; `next` is the `cursor` of the next page."""
         query = Parameters(request.scope["query_string"])
         state = query.choice("state", STATES, "") or None
+        of, key = query.text("type"), query.text("key")
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         after_us, after_id = cursor_of(query.text("cursor")) or _BEFORE_ALL
         tenant = _tenant(request)
-        of = query.text("type"), query.text("key")
-        rows = await self._fetched("list_schedules", tenant, state, *of, after_us, after_id, limit + 1)
+        deployed = self._catalog.deployed(tenant)
+        singletons = () if deployed is None else deployed.spec.singletons
+        canonical = None if key is None else canonicalize(key, singletons)
+        wanted = state, of, canonical or key
+        rows = await self._fetched("list_schedules", tenant, *wanted, after_us, after_id, limit + 1)
+        if not rows:  # what is withdrawn by now may have timers
+            if of is not None and (deployed is None or of not in deployed.spec.aggregate_types):
+                raise Refused(_undeclared(undeclared_type(deployed.spec if deployed else None, of), "type"))
+            if deployed is not None and key is not None and canonical is None:
+                raise Refused(bad_identifier(key, deployed.spec, "key"))
         more, rows = len(rows) > limit, rows[:limit]
         following = cursor_text(rows[-1]["due_at"], rows[-1]["id"]) if more else None
         return _done({"items": [_shown(row) for row in rows], "next": following})
@@ -85,13 +95,7 @@ class Schedules:
 
     async def create(self, request: Request) -> Response:
         """Sets a timer of the client's own. Its Idempotency-Key makes it one."""
-        key = Head(request.scope).get(b"idempotency-key")
-        if key is None:
-            why = "Send an `Idempotency-Key`, so that a repeated request does not set a second timer."
-            raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
-        if not _KEY.fullmatch(key):
-            why = "`Idempotency-Key` must be one key of 1 to 255 visible ASCII characters, without blanks."
-            raise Refused(Refusal("invalid_field", why, "Idempotency-Key"))
+        key = _idempotency_key(request)
         known = ("due_at", "delay", "emit", "cancel_on")
         body = await read_object(request, self._aside, self._config, known)
         principal: Principal = request.scope["sluice.principal"]
@@ -100,7 +104,7 @@ class Schedules:
             raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one at /_/spec."))
         delay_s, at_s = _due(body)
         tenant = principal.tenant.id.bytes
-        timer = timer_id(tenant, f"key {key.decode()}")
+        timer = timer_id(tenant, f"key {key}")
         emission = self._emission(body.get("emit"), deployed, tenant, timer)
         watched = _watched(body.get("cancel_on", []), deployed)
         try:
@@ -123,9 +127,12 @@ class Schedules:
         (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
         same = (bytes(row["emit"]), bytes(row["cancel_on"])) == (encode(emission), encode(watched))
         if not same or not (row["moved"] or _is_due(row, delay_s, at_s)):
-            why = "This Idempotency-Key belongs to another request. Use a new one for a new request."
-            raise Refused(Refusal("idempotency_mismatch", why))
-        return _done({"schedule": _shown(row)}, 201)
+            why = "This Idempotency-Key belongs to another request, which `receipt` answered. "
+            refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
+            receipt = {"ok": True, "schedule": _shown(row)}
+            answer = refused(refusal, by="idempotency_key", receipt=receipt)
+            return json_response(answer.status, answer.body)
+        return _done({"schedule": _shown(row)}, 201, {} if added else {"idempotency-replayed": "true"})
 
     async def cancel(self, request: Request) -> Response:
         return await self._act(request, "cancelled")
@@ -160,26 +167,21 @@ class Schedules:
 
     def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
         """Raises Refused."""
-        if not isinstance(value, dict) or not {"aggregate_type", "event_type"} <= value.keys():
-            why = "`emit` is {aggregate_type, id, event_type, data}."
-            if value is None:
-                raise Refused(Refusal("missing_field", why, "emit"))
-            raise Refused(Refusal("invalid_field", why, "emit"))
-        for name in value.keys() - {"aggregate_type", "id", "event_type", "data"}:
-            raise Refused(Refusal("unknown_field", f"`emit` has no {name[:64]!r}.", f"emit.{name[:64]}"))
-        of = str(value["aggregate_type"])
+        if not isinstance(value, dict):
+            code = "missing_field" if value is None else "invalid_field"
+            raise Refused(Refusal(code, "`emit` is {aggregate_type, id, event_type, data}.", "emit"))
+        _require_known(value, ("aggregate_type", "id", "event_type", "data"), "emit")
+        of, name = _text(value, "aggregate_type", "emit"), _text(value, "event_type", "emit")
+        if name.startswith("_"):
+            raise Refused(Refusal("reserved_event_type", RESERVED, "emit.event_type"))
         declared = deployed.spec.aggregate_types.get(of)
         if declared is None:
             raise Refused(_undeclared(undeclared_type(deployed.spec, of), "emit.aggregate_type"))
-        name = str(value["event_type"])
         event_type = declared.events.get(name)
         if event_type is None:
             raise Refused(undeclared_event(name, declared, "emit.event_type", status=422))
         identifier = value.get("id")
-        if identifier == {"mint": True}:
-            identifier = None
-        elif not isinstance(identifier, str):
-            raise Refused(Refusal("invalid_identifier", 'An id is a string, or {"mint": true}.', "emit.id"))
+        identifier = None if identifier == {"mint": True} else _text(value, "id", "emit")
         data = encode(value.get("data", {}))
         most = self._config.event_bytes_max
         try:
@@ -193,6 +195,34 @@ class Schedules:
             return await fetch(self._pool, name, *args)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
+
+
+def _idempotency_key(request: Request) -> str:
+    """Raises Refused."""
+    headers: list[tuple[bytes, bytes]] = request.scope["headers"]
+    asked = read_asked((name, value) for name, value in headers if name in _KEYS)
+    if isinstance(asked, Refusal):
+        raise Refused(asked)
+    if asked.idempotency_key is None:
+        why = "Send an `Idempotency-Key`, so that a repeated request does not set a second timer."
+        raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
+    return asked.idempotency_key
+
+
+def _require_known(value: dict[str, Any], known: tuple[str, ...], path: str) -> None:
+    """Raises Refused."""
+    for name in value.keys() - set(known):
+        why = f"`{path}` has no {name[:64]!r}."
+        raise Refused(Refusal("unknown_field", why, f"{path}.{name[:64]}"))
+
+
+def _text(value: dict[str, Any], name: str, path: str) -> str:
+    """Raises Refused."""
+    found = value.get(name)
+    if isinstance(found, str):
+        return found
+    code = "missing_field" if found is None else "invalid_field"
+    raise Refused(Refusal(code, f"`{path}.{name}` must be a string.", f"{path}.{name}"))
 
 
 def _undeclared(refusal: Refusal, path: str) -> Refusal:
@@ -243,22 +273,20 @@ def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:
     found = []
     for n, each in enumerate(value):
         path = f"cancel_on[{n}]"
-        names = {"aggregate_type", "id", "event_type"}
-        if not isinstance(each, dict) or each.keys() != names or not all(map(_is_text, each.values())):
-            raise Refused(
-                Refusal("invalid_field", "This is three strings: aggregate_type, id, event_type.", path)
-            )
-        declared = deployed.spec.aggregate_types.get(each["aggregate_type"])
+        if not isinstance(each, dict):
+            raise Refused(Refusal("invalid_field", "This is {aggregate_type, id, event_type}.", path))
+        _require_known(each, ("aggregate_type", "id", "event_type"), path)
+        of, name, identifier = (_text(each, field, path) for field in ("aggregate_type", "event_type", "id"))
+        declared = deployed.spec.aggregate_types.get(of)
         if declared is None:
-            refusal = undeclared_type(deployed.spec, each["aggregate_type"])
+            refusal = undeclared_type(deployed.spec, of)
             raise Refused(_undeclared(refusal, f"{path}.aggregate_type"))
-        if each["event_type"] not in declared.events:
-            name = each["event_type"]
+        if name not in declared.events:
             raise Refused(undeclared_event(name, declared, f"{path}.event_type", status=422))
-        key = canonicalize(each["id"], deployed.spec.singletons)
+        key = canonicalize(identifier, deployed.spec.singletons)
         if key is None:
-            raise Refused(Refusal("invalid_identifier", "This is not an identifier.", f"{path}.id"))
-        found.append(Watched(declared.name, key, each["event_type"]))
+            raise Refused(bad_identifier(identifier, deployed.spec, f"{path}.id"))
+        found.append(Watched(declared.name, key, name))
     return tuple(found)
 
 
@@ -310,10 +338,6 @@ def cursor_of(text: str | None) -> tuple[int, UUID] | None:
     return micros, UUID(bytes=made[8:])
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _uuid(text: str | None) -> UUID | None:
     try:
         return None if text is None else UUID(text)
@@ -330,5 +354,5 @@ def _tenant(request: Request) -> UUID:
     return principal.tenant.id
 
 
-def _done(body: dict[str, Any], status: int = 200) -> Response:
-    return json_response(status, encode({"ok": True, **body}))
+def _done(body: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return json_response(status, encode({"ok": True, **body}), headers)

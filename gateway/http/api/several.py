@@ -73,7 +73,8 @@ class SeveralAppends:
         head = Head(scope)
         read = read_asked(scope["headers"])
         if asks_for_a_length(read):
-            raise Refused(_NO_LENGTH)
+            sent = next(name for name in _OF_A_LENGTH if head.joined(name.lower().encode()) is not None)
+            raise Refused(Refusal("bad_request", _NO_LENGTH, sent))
         refusal = check_json_body(head, self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
@@ -253,8 +254,6 @@ async def _again(
 
 
 _OF_A_LENGTH = ("If-Match", "If-None-Match")
-_NO_LENGTH = Refusal(
-    "bad_request",
-    "A length is required by `previous_length` of an event here, not by `If-Match` or `If-None-Match`.",
-    "If-Match",
+_NO_LENGTH = (
+    "A length is required by `previous_length` of an event here, not by `If-Match` or `If-None-Match`."
 )

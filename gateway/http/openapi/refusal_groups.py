@@ -186,6 +186,9 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_BODY,
         Refusal("missing_field", "Send one of `due_at` and `delay`.", "due_at"),
         Refusal("unknown_field", "`emit` has no 'when'.", "emit.when"),
+        Refusal(
+            "reserved_event_type", "Event types that start with an underscore are ours.", "emit.event_type"
+        ),
         Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at"),
         Refusal("unknown_aggregate_type", "The spec declares no 'ordr'.", "emit.aggregate_type", status=422),
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "emit.event_type", status=422),

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.errors import REFUSALS, Known, Refusal
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID, RECEIPT, header_refs
 from gateway.http.openapi.refusal_groups import GROUPS
-from gateway.http.openapi.schemas import ANY_RECEIPT, LENGTH, Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.schemas import ANY_RECEIPT, LENGTH, OK, Schema, list_of, object_of, or_null, ref
 from gateway.names.hash_ids import CANDIDATES_MAX
 
 # What a body has beside code, error and path: its schema, and its part of the example.
@@ -44,7 +44,7 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
                 "description": "What belongs to another request.",
             },
             "receipt": {
-                **ANY_RECEIPT,
+                "anyOf": [*ANY_RECEIPT["anyOf"], object_of({"ok": OK, "schedule": {"type": "object"}})],
                 "description": "What that request was answered, in the form in which it was.",
             },
         },
