@@ -60,10 +60,10 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
         if key not in spec:
             report.add("missing_key", pointer, f"A spec needs `{key}`; it may be empty.")
     aggregate_types = _each(spec, "aggregate_types", pointer, _check_aggregate_type, report)
-    check_emits(aggregate_types, report)
     agent_types = _names(spec, "agent_types", pointer, _agent_type_fault, report)
     target_types = _names(spec, "target_types", pointer, _name_fault, report)
     singletons = _names(spec, "singletons", pointer, _singleton_fault, report)
+    check_emits(aggregate_types, singletons, report)
     declared = Spec(
         aggregate_types, frozenset(agent_types), frozenset(target_types), frozenset(singletons), singletons
     )

@@ -7,13 +7,14 @@ and `schedule` emits later. `$` is the event, `@` its aggregate's state after it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
 from spec.fields import read_fields
 from spec.handlers import Constant, Path, Predicate, Root, Template, paths_of
+from spec.identifiers import canonicalize
 from spec.predicates import read_predicate
 from spec.templates import Scope, read_template
 
@@ -217,17 +218,18 @@ def _text(declared: Mapping[str, object], key: str, pointer: str, report: Report
 # ---- over the whole spec ----
 
 
-def check_emits(types: Mapping[str, AggregateType], report: Report) -> None:
-    """What implications name has to be declared; and no event may imply itself, over others either: only
-    timers may."""
+def check_emits(types: Mapping[str, AggregateType], singletons: Collection[str], report: Report) -> None:
+    """What implications name has to be declared, and an id that they give an identifier; and no event may
+    imply itself, over others either: only timers may."""
     edges: dict[tuple[str, str], list[Emit]] = {}
     for aggregate_type in types.values():
         for event_type in aggregate_type.events.values():
             for each in event_type.implications:
-                check_emit(each.emit, types, report)
+                check_emit(each.emit, types, singletons, report)
                 if isinstance(each.what, Schedule):
                     for watch in each.what.cancel_on:
                         check_names(watch.aggregate_type, watch.event_type, watch.pointer, types, report)
+                        _check_id(watch.id, watch.pointer, singletons, report)
                 else:
                     edges.setdefault((aggregate_type.name, event_type.name), []).append(each.emit)
     for emit in _closing(edges):
@@ -235,14 +237,25 @@ def check_emits(types: Mapping[str, AggregateType], report: Report) -> None:
         report.add("implication_cycle", emit.pointer, why)
 
 
-def check_emit(emit: Emit, types: Mapping[str, AggregateType], report: Report) -> None:
+def check_emit(
+    emit: Emit, types: Mapping[str, AggregateType], singletons: Collection[str], report: Report
+) -> None:
     check_names(emit.aggregate_type, emit.event_type, emit.pointer, types, report)
+    _check_id(emit.id, emit.pointer, singletons, report)
     found = types.get(emit.aggregate_type)
     if found is None or found.mint != "content":
         return
     identifier = emit.id.value if isinstance(emit.id, Constant) else emit.id
     if identifier is None or (isinstance(identifier, str) and not is_overlay(identifier)):
         report.add("keyed_by_content", below(emit.pointer, "id"), made_by_content(emit.aggregate_type))
+
+
+def _check_id(identifier: Template | None, pointer: str, singletons: Collection[str], report: Report) -> None:
+    """What a path leads to is seen when it is followed."""
+    value = identifier.value if isinstance(identifier, Constant) else None
+    if isinstance(value, str) and canonicalize(value, singletons) is None:
+        why = f"{shown(value)} is not an identifier; declare it in `singletons`, or write a path."
+        report.add("undeclared", below(pointer, "id"), why)
 
 
 def is_overlay(identifier: str) -> bool:

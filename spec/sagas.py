@@ -141,7 +141,7 @@ def _read_step(
         compensate = read_emit(declared["compensate"], below(pointer, "compensate"), after, report)
     for each in (emit, compensate):
         if each is not None:
-            check_emit(each, spec.aggregate_types, report)
+            check_emit(each, spec.aggregate_types, spec.singletons, report)
     awaited = None
     if "await" in declared:
         awaited = _read_await(declared["await"], below(pointer, "await"), spec, report)
