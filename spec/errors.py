@@ -39,13 +39,13 @@ CODES: Mapping[str, str] = MappingProxyType(
         "too_deep": "values are nested deeper than 64",
         "duplicate_key": "an object names a key twice",
         # Its shape
-        "wrong_type": "another type of value is needed here",
+        "wrong_type": "the value has another type than required here",
         "missing_key": "a required key is absent",
-        "unknown_key": "a key that is not known here",
+        "unknown_key": "a key that has no meaning here",
         "invalid_value": "the right type, but not a valid value",
         # Names
         "invalid_name": "a name that is not `[a-z][a-z0-9_]{0,63}`",
-        "reserved_name": "a name that the system keeps for itself",
+        "reserved_name": "a name that is reserved for the system",
         "duplicate_name": "a name declared twice",
         "ambiguous_name": "a singleton that is, or normalizes to, an identifier of another kind",
         # Schemas
@@ -56,21 +56,21 @@ CODES: Mapping[str, str] = MappingProxyType(
         "circular_ref": "a `$ref` that leads back to itself for one and the same value",
         "schema_too_complex": "checking one value could take too long",
         # Handlers
-        "unknown_operation": "a handler operation or `where` test that does not exist",
-        "invalid_operation": "an operation or test that is not written as one",
+        "unknown_operation": "an operation of a handler, or a test, that does not exist",
+        "invalid_operation": "an operation or test with a wrong form",
         "invalid_target": "a target that the operation can't change",
         "invalid_path": "a path that can't be read",
         "impossible_path": "a path into `$.data` that the event's schema rules out",
-        "invalid_template": "a value template that is not written as one",
+        "invalid_template": "a value template with a wrong form",
         # Revisions
-        "refused_example": "an example of an earlier revision becomes data that the schema refuses",
+        "refused_example": "an example of an earlier revision that the schema refuses after its upcasts",
         # Subscriptions
         "unsafe_target": "a target that is not reached over TLS at a public address",
         # Parts
-        "keyed_by_content": "events emitted to an aggregate whose key is its content",
+        "keyed_by_content": "an event emitted to an aggregate whose key is made of its content",
         "implication_cycle": "events that would imply each other without end",
         "undeclared": "a name that the spec does not declare elsewhere",
-        "missing_secret": "a secret that is not set where the gateway runs",
+        "missing_secret": "a secret that is not set in the gateway's environment",
         "invalid_secret": "a secret that can't be a key of its provider",
         "too_many_faults": "there are more faults than are reported at once",
     }
