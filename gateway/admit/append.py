@@ -221,7 +221,7 @@ def compose_read(
         expected = _of_a_new_aggregate(expected, asked)
     if isinstance(expected, Refusal):
         return Fault(expected, None)
-    if asked.mark not in (None, minting.rewound) and expected > 0:
+    if asked.mark is not None and asked.mark != minting.rewound and expected > 0:
         expected = ANOTHER_HISTORY
     ids = _references(spec, envelope, importing=minting.importing)
     if isinstance(ids, Refusal):

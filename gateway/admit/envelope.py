@@ -80,15 +80,19 @@ def read_single(body: bytes) -> Envelope | Refusal:
             return value
         read = _decode_single(body), value["data"]
     sent, data = read
-    if (fault := _metadata_fault(sent.metadata)) is not None:
+    metadata = sent.metadata
+    if sent.if_unchanged is UNSET and metadata == _Metadata(metadata.actor):  # and nothing else, as mostly
+        actor, events = metadata.actor, (EventBody(None, data, bytes(sent.data), None),)
+        return Envelope(events, actor.type, actor.id, None, None, None, False, None, None, None, None)
+    if (fault := _metadata_fault(metadata)) is not None:
         return fault
-    event_id = None if sent.metadata.event_id is UNSET else _lower(sent.metadata.event_id)
+    event_id = None if metadata.event_id is UNSET else _lower(metadata.event_id)
     event = EventBody(None, data, bytes(sent.data), event_id)
     if sent.if_unchanged is UNSET:
-        return _envelope((event,), sent.metadata, None)
+        return _envelope((event,), metadata, None)
     if (fault := _unchanged_fault(sent.if_unchanged)) is not None:
         return fault
-    return _envelope((event,), sent.metadata, None, skip_unchanged=sent.if_unchanged == SKIP)
+    return _envelope((event,), metadata, None, skip_unchanged=sent.if_unchanged == SKIP)
 
 
 def read_batch(

@@ -89,6 +89,8 @@ def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
 def etag(length: int, rewound: int, revision: int | None = None) -> str:
     """Of a stream's length, with its quotes; of its state by a revision of the spec. Once events were given
     up by a rewind, with the mark of the history: the epoch that it began."""
+    if revision is None and not rewound:  # as of nearly every append
+        return f'"{length}"'
     of_state = "" if revision is None else f".r{revision}"
     mark = f".e{rewound}" if rewound else ""
     return f'"{length}{of_state}{mark}"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -55,11 +55,16 @@ def tenant_of(stream_tenant: bytes) -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`handle` is its public name within keys: 8 base62 characters."""
+    """`handle` is its public name within keys: 8 base62 characters. `stream_tenant` is the id as streams have
+    it: each append asks for it."""
 
     id: UUID
     name: str
     handle: str
+    stream_tenant: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stream_tenant", self.id.bytes)
 
 
 @dataclass(frozen=True, slots=True)

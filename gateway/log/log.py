@@ -199,6 +199,10 @@ class Log:
         """The outcome, at the latest when the append's deadline has passed."""
         return self._lane_of[append.stream.tenant].sequencer.submit(append)
 
+    def append_told(self, append: Append, waiter: Waiter) -> None:
+        """The same, of which this waiter is told."""
+        self._lane_of[append.stream.tenant].sequencer.submit_told(append, waiter)
+
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """Many appends of one tenant, each with who is told its outcome. None of them waits for another."""
         self._lane_of[tenant].sequencer.submit_each(asked)

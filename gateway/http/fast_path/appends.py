@@ -97,7 +97,7 @@ class FastAppends:
         if place is None or isinstance(asked, Refusal) or asked.wait or not is_light(place, body):
             return False
         correlation_id, correlation_bytes = correlation(asked)
-        tenant = principal.tenant.id.bytes
+        tenant = principal.tenant.stream_tenant
         minting = EventContext(
             tenant,
             deployed.revision,
@@ -120,7 +120,7 @@ class FastAppends:
             if deployed.spec.ruled or deployed.spec.implies:
                 self._ruled.take(append, call, deployed)
             else:
-                self._log.append_each(tenant, ((append, call),))
+                self._log.append_told(append, call)
         except Exception:  # the append may be queued: judged once more, it could be committed twice
             self._fail(call)
         return True

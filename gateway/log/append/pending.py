@@ -237,7 +237,7 @@ class Outstanding(deque[Pending]):
         """Keeps none at the head that has its outcome. Called at each script call: those that were just
         answered are still in the processor's cache, where they cost little to free, and their memory is there
         for the next ones; and Python's collector finds no more objects than before."""
-        while self and self[0].done:
+        while self and self[0].waiter.done():
             self.popleft()
 
     def expire(self, now: float) -> None:
@@ -319,23 +319,21 @@ class Queue(deque[Pending]):
         not yet. What was answered meanwhile (a deadline) falls out here."""
         batch: list[Pending] = []
         most = min(most, limits.sequence_appends_max)
+        bytes_max, events_max = limits.sequence_bytes_max, limits.commit_rows_max
         events = size = held = 0
         while self and len(batch) < most:
             pending = self[0]
             if looked_up and pending.to_look_up:
                 break
             append = pending.append
-            if batch and (
-                size + append.size_bytes > limits.sequence_bytes_max
-                or events + len(append.events) > limits.commit_rows_max
-            ):
+            bytes_with, events_with = size + append.size_bytes, events + len(append.events)
+            if batch and (bytes_with > bytes_max or events_with > events_max):
                 break
             self.popleft()
             held += append.size_bytes + APPEND_BYTES
             if not pending.waiter.done():
                 batch.append(pending)
-                size += append.size_bytes
-                events += len(append.events)
+                size, events = bytes_with, events_with
         self._let_go_of(held)
         return batch
 

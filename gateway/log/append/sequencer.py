@@ -112,13 +112,17 @@ class Sequencer:
         self._take_on(append, future, self._loop.time() + self._limits.append_deadline_s)
         return future
 
+    def submit_told(self, append: Append, waiter: Waiter) -> None:
+        """The waiter is told as `submit`'s future is, perhaps before this returns."""
+        self._take_on(append, waiter, self._loop.time() + self._limits.append_deadline_s)
+
     def submit_linked(self, append: Append, waiter: Waiter, link: Link, deadline: float) -> None:
         """Where the append that it was decided on has its place (Link), else it is told a Conflict; by the
         deadline, of the loop's clock, as `submit`'s future is."""
         self._take_on(append, waiter, deadline, link)
 
     def submit_each(self, asked: Iterable[tuple[Append, Waiter]]) -> None:
-        """In this order. Each waiter is told as `submit`'s future is, perhaps before this returns."""
+        """In this order, each as by `submit_told`."""
         deadline = self._loop.time() + self._limits.append_deadline_s
         for append, waiter in asked:
             self._take_on(append, waiter, deadline)
@@ -421,11 +425,12 @@ class Sequencer:
         for pending, answer in zip(batch, answers, strict=True):
             firsts = (answer,) if type(answer) is int else _first_versions(answer)
             if firsts:
+                append = pending.append
                 pending.sent = True
                 if pending.link is not None:
                     pending.placed_at(firsts[0])
-                seq += len(pending.append.events)
-                sequenced.add(pending, sequenced_append(pending.append, firsts, seq))
+                seq += len(append.events)
+                sequenced.add(pending, sequenced_append(append, firsts, seq))
                 continue
             pending.in_doubt = False
             match answer[:1]:
