@@ -20,12 +20,12 @@ def seconds(ms: int) -> str:
 
 def event_json(recorded: Recorded) -> bytes:
     """One event as the contract gives it; what is absent is null."""
-    return b"".join((*_parts(recorded), b"}}"))
+    return _event(recorded, "}")
 
 
 def fed_json(recorded: Recorded, position: str) -> bytes:
     """One event as the feed gives it: with the position behind it."""
-    return b"".join((*_parts(recorded), b'},"position":"', position.encode(), b'"}'))
+    return _event(recorded, f',"position":"{position}"}}')
 
 
 def named_json(event: bytes, key: str, aliases: Sequence[str], *, keyless: bool) -> bytes:
@@ -37,8 +37,8 @@ def named_json(event: bytes, key: str, aliases: Sequence[str], *, keyless: bool)
     return b'%b,"aliases":[%b]}' % (event[:-1], listed)
 
 
-def _parts(recorded: Recorded) -> tuple[bytes, bytes, bytes, bytes]:
-    """All but what ends the metadata and the event."""
+def _event(recorded: Recorded, end: str) -> bytes:
+    """With what comes behind its metadata."""
     event, stream, version = recorded.event, recorded.stream, recorded.version
     target = (
         "null" if event.target_type is None else f'{{"type":"{event.target_type}","id":"{event.target_id}"}}'
@@ -49,14 +49,21 @@ def _parts(recorded: Recorded) -> tuple[bytes, bytes, bytes, bytes]:
         f'"key":"{stream.key}","aggregate_type":"{stream.aggregate_type}",'
         f'"type":"{event.type}","data":'
     )
-    tail = (
+    metadata = (
         f',"metadata":{{"actor":{{"type":"{event.actor_type}","id":"{event.actor_id}"}},'
         f'"target":{target},"timestamp":{seconds(event.recorded_at_ms)},'
         f'"correlation_id":"{uuid_text(event.correlation_id)}","causation_id":{causation},"extra":'
     )
     payload = b"null" if event.payload is None else event.payload
-    extra, record, recorded_as = (event.extra, None, False) if event.extra is None else split(event.extra)
+    if event.extra is None:  # as of most events: two texts around the payload are encoded, and no more
+        rest = f'{metadata}null,"revision":{event.revision}}}{end}'
+        return b"".join((head.encode(), payload, rest.encode()))
+    rest = f',"revision":{event.revision}}}{end}'
+    return b"".join((head.encode(), payload, metadata.encode(), _extra(event.extra), rest.encode()))
+
+
+def _extra(stored: bytes) -> bytes:
+    """With the member behind it, where it is of a type that declares records."""
+    extra, record, recorded_as = split(stored)
     shown = b"null" if extra is None else extra
-    if recorded_as:
-        shown = b'%b,"identity":%b' % (shown, identity_json(record))
-    return head.encode(), payload, tail.encode(), b'%b,"revision":%d' % (shown, event.revision)
+    return b'%b,"identity":%b' % (shown, identity_json(record)) if recorded_as else shown

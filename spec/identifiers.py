@@ -208,5 +208,5 @@ def _spelling(name: str) -> str:
 
 def uuid_text(raw: bytes) -> str:
     """An id as the contract shows it."""
-    pairs = raw.hex("-", 2)
-    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"
+    parts = raw.hex("-", 6)  # of 4, 6 and 6 bytes: the fewest cuts are left to make
+    return f"{parts[:13]}-{parts[13:17]}-{parts[17:]}"

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.appends import tag_key
 from gateway.catalog.narrowness import Only
-from gateway.events import Recorded, Stream, event_bytes
+from gateway.events import Event, Recorded, Stream, event_bytes, revised
 from gateway.items import Items, matches
-from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
 from gateway.log.read.matches import matches_after, matches_before
@@ -70,6 +69,10 @@ class Filter(msgspec.Struct, frozen=True):
         return self.only is None or self.only.shows(
             stream.aggregate_type, stream.key, entry.recorded.event.type
         )
+
+    def permitted(self, entries: Sequence[Entry]) -> Iterable[Entry]:
+        """Those of them."""
+        return entries if self.only is None else filter(self.permits, entries)
 
     def takes_type(self, aggregate_type: str) -> bool:
         return aggregate_type in self.types if self.types else aggregate_type[0] != "_"
@@ -165,7 +168,7 @@ class Outbox:
         until, left = loop.time() + SEARCH_S, bytes_max
         while True:
             stretch = await self.stretch(p, wanted, place, limit - len(entries), left)
-            entries += filter(wanted.permits, stretch.entries)
+            entries += wanted.permitted(stretch.entries)
             place = stretch.reached
             left -= sum(map(entry_bytes, stretch.entries))
             if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
@@ -223,7 +226,7 @@ class Outbox:
         until, left = loop.time() + SEARCH_S, bytes_max
         while below > floor and len(entries) < limit and left > 0 and loop.time() < until:
             found, place = await self._back(p, wanted, below, floor, mark, limit - len(entries), left)
-            entries += filter(wanted.permits, found)
+            entries += wanted.permitted(found)
             left -= sum(map(entry_bytes, found))
             position, below, mark = START.moved(p, place), place.seq, place.mark
         return Page(p, tuple(entries), position, below <= floor)
@@ -340,9 +343,23 @@ def _reached(row: Any, after: Place) -> Place:
     return Place(row["reached"], row["mark_reached"]) if row["reached"] > after.seq else after
 
 
+_ENTRY_COLUMNS: Final = 19
+
+
 def _entry(row: Any) -> Entry:
-    stream = Stream(row["tenant"].bytes, row["aggregate_type"], row["aggregate_id"])
-    return Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)))
+    """Of a row of `outbox_page` or `outbox_back`: by the order of its first columns, in half the time that
+    their names take."""
+    (
+        seq, mark, version, event_id, tenant, aggregate_type, key, event_type, actor_type, actor_id,
+        target_type, target_id, correlation, causation, spec_rev, revision, recorded_at_ms, extra, payload,
+    ) = row[:_ENTRY_COLUMNS]  # fmt: skip
+    event = Event(
+        event_id.bytes, event_type, actor_type, actor_id, target_type, target_id, correlation.bytes,
+        None if causation is None else causation.bytes, spec_rev, recorded_at_ms, extra, payload,
+    )  # fmt: skip
+    if revision is not None:
+        event = revised(event, revision)
+    return Entry(Place(seq, mark), Recorded(Stream(tenant.bytes, aggregate_type, key), version, event))
 
 
 def entry_bytes(entry: Entry) -> int:

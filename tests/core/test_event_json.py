@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
+import pytest
+
 from gateway.event_json import event_json, fed_json, named_json
-from gateway.events import Event, Recorded, Stream
+from gateway.events import Event, Recorded, Stream, revised
 from gateway.stored_extra import RecordSaid, guarded, with_record
 
 ID = UUID("01900000-0000-7000-8000-000000000001")
@@ -58,6 +60,13 @@ def test_what_is_there_is_told_and_the_feed_adds_its_position() -> None:
     assert told["data"] is None
     assert told["metadata"]["target"] == {"type": "user", "id": "global"}
     assert (told["metadata"]["causation_id"], told["metadata"]["extra"]) == (str(ID), {"x": 1})
+
+
+@pytest.mark.parametrize("extra", [None, b'{"x":1}'])
+def test_an_event_shows_its_revision_with_and_without_extra(extra: bytes | None) -> None:
+    shown = json.loads(event_json(Recorded(STREAM, 1, revised(event(extra=extra), 17))))
+    assert list(shown["metadata"])[-2:] == ["extra", "revision"]
+    assert shown["metadata"]["revision"] == 17
 
 
 def test_an_event_of_a_type_with_records_shows_its_identity() -> None:

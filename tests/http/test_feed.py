@@ -74,6 +74,27 @@ async def test_the_feed_has_every_event_of_a_tenant_in_the_order_of_commits(
     assert len({event["position"] for event in events}) == 12
 
 
+async def test_each_member_of_an_event_is_the_same_in_the_feed_as_in_its_aggregate(
+    client: httpx.AsyncClient,
+) -> None:
+    key = new_id()
+    await appended(
+        client,
+        "order",
+        key,
+        "was_noted",
+        {"n": 1},
+        {"x-correlation-id": "01a1feb3-0000-7000-8000-000000000002"},
+        target={"type": "order", "id": new_id()},
+        causation_id="01a1feb3-0000-7000-8000-000000000001",
+        extra={"x": 2},
+    )
+    (event,) = await events_of(client, "order", key)
+    assert None not in event["metadata"].values()
+    assert unplaced((await fed(client))["events"]) == [event]
+    assert unplaced((await fed(client, "?order=desc"))["events"]) == [event]
+
+
 async def test_event_ids_that_clients_choose_do_not_order_the_feed(client: httpx.AsyncClient) -> None:
     """A UUIDv7 tells the time of the client that chose it: a reader that went by ids would miss commits."""
     times = ("80000000-0000", "00000000-0001", "ffffffff-ffff", "00000000-0002", "01000000-0000")

@@ -19,7 +19,6 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Stream
 from gateway.http import response
 from gateway.http.api import cloud_events
 from gateway.http.api.content_encoding import Gzip, Plain, accepts_gzip
@@ -315,14 +314,14 @@ class Feed:
 
     async def _lines(self, p: int, entries: Sequence[Entry], names: Wanted) -> list[bytes]:
         """Made a few at a time: appends meanwhile do not wait for all of them. Raises Refused."""
-        made: list[tuple[Stream, bytes]] = []
+        made: list[bytes] = []
         for first in range(0, len(entries), EVENTS_AT_ONCE):
-            few = entries[first : first + EVENTS_AT_ONCE]
-            made += [(each.recorded.stream, event_of(p, each)) for each in few]
+            made += [event_of(p, each) for each in entries[first : first + EVENTS_AT_ONCE]]
             await asyncio.sleep(0)
-        if names.nothing or not made:
-            return [in_one_line(event) for _, event in made]
-        return [in_one_line(each) for each in await self._named.events(made[0][0].tenant, names, made)]
+        if made and not names.nothing:
+            streams = [each.recorded.stream for each in entries]
+            made = await self._named.events(streams[0].tenant, names, list(zip(streams, made, strict=True)))
+        return [in_one_line(each) for each in made]
 
     async def _ndjson(self, asked: Asked, names: Wanted, head: Head, receive: Receive, send: Send) -> None:
         """An event a line, until all that is committed was sent, or `limit` of them; it breaks off where the
@@ -344,7 +343,7 @@ class Feed:
                     if lines is None:
                         lines = await self._lines(page.p, page.entries, names)
                     if lines:
-                        await more(send, b"".join([each + b"\n" for each in lines]))
+                        await more(send, b"\n".join([*lines, b""]))
                     if ahead is None:
                         break
                     del page

@@ -343,7 +343,7 @@ FROM partition_log head LEFT JOIN outbox last ON last.p = head.p AND last.seq = 
 -- name: outbox_back
 -- The same, the newest first: what stands before a seq. $2 that seq, $3 how many positions to look at; `reached` is the
 -- last of those. `mark_before` is the mark at $2, NULL where there is no such event.
-SELECT bounds.*, e.*
+SELECT e.*, bounds.*
 FROM (
     SELECT head.seq AS head, $2::bigint - $3::bigint AS reached,
         (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
@@ -379,10 +379,10 @@ ORDER BY e.seq DESC
 -- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
 -- begun, $9 whether all means the system's own too, $10 correlation id or NULL, $11 and $12 the actor's type and id or
 -- NULL
--- Returns a row an event, or a single one without; in each of them where the partition stands (`head`) and the
--- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`), with the id of
--- the event there.
-SELECT bounds.*, e.*
+-- Returns a row an event, its columns first and in the order that outbox.py reads them in, or a single one without;
+-- in each of them where the partition stands (`head`) and the marks at the start of the stretch (NULL: no such event)
+-- and at the last position of it (`reached`), with the id of the event there.
+SELECT e.*, bounds.*
 FROM (
     -- Not to be merged into the rest: its look-ups are done once, not for each event.
     SELECT head.epoch, head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
