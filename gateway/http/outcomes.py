@@ -272,7 +272,9 @@ def unforeseen(method: str) -> Refusal:
 
 
 _CONDITION_FAILED = Refusal(
-    "condition_failed", "An event that the condition excludes is committed behind `after`.", "condition"
+    "condition_failed",
+    "An event that the condition excludes is committed after the position `after`.",
+    "condition",
 )
 _UNKNOWN_POSITION = Refusal(
     "invalid_position",

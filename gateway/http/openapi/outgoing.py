@@ -78,7 +78,10 @@ def subscription_schemas() -> dict[str, Schema]:
                 "declared": {"type": "boolean", "description": "By the spec."},
                 "state": {"enum": ["active", "paused", "disabled"]},
                 "why": or_null(_TEXT),
-                "position": {"type": "string", "description": "The feed's, behind all that is settled."},
+                "position": {
+                    "type": "string",
+                    "description": "The feed's position after all settled events.",
+                },
                 "lag_events": _COUNT,
                 "lag_s": {"type": "number"},
                 "retrying": _COUNT,
@@ -217,7 +220,7 @@ def _replay() -> Schema:
 def _skip() -> Schema:
     return operation(
         "subscription.skip",
-        "Skip a parked event; those behind it are delivered (scope admin)",
+        "Skip a parked event; later events of its aggregate are delivered (scope admin)",
         tag=TAG,
         parameters=_NAME,
         body=request(object_of({"event_id": ANY_UUID}, closed=True), {"event_id": EXAMPLE_EVENT_ID}),

@@ -280,7 +280,7 @@ def headers() -> dict[str, Schema]:
         "Content-Location": _answered(_TEXT, "`/{type}/{key}`, if an alias was requested."),
         "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
         "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
-        "Sluice-Position": _answered(_TEXT, "The feed's position behind this page.", required=True),
+        "Sluice-Position": _answered(_TEXT, "The position of the feed after this page.", required=True),
         "Sluice-Caught-Up": _answered(
             {"enum": ["true", "false"]}, "Whether that was all there is.", required=True
         ),

@@ -29,7 +29,7 @@ NAME: Schema = {"type": "string", "pattern": f"^{NAME_GRAMMAR}$"}
 LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": PREVIOUS_LENGTH_MAX}
 VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": PREVIOUS_LENGTH_MAX}
 OK: Schema = {"const": True}
-POSITION: Schema = {"type": "string", "description": "The feed's, behind the last event."}
+POSITION: Schema = {"type": "string", "description": "A position of the feed, after the last event."}
 
 
 _TOLD_ALIASES: Schema = {
@@ -273,7 +273,7 @@ def _events_page() -> Schema:
 
 
 def _fed_event() -> Schema:
-    position = {"type": "string", "description": "The feed's position behind this event."}
+    position = {"type": "string", "description": "The position of the feed after this event."}
     return {"allOf": [ref("Event"), object_of({"position": position})]}
 
 
