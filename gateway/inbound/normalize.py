@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.admit.append import EventContext, too_much_work
 from gateway.appends import ANY_LENGTH, AT_LEAST_ONE, Append, make_append
-from gateway.events import Event, Recorded, Stream, revised
+from gateway.events import Claim, Event, Recorded, Stream, revised
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.mapping import at, data_of, encode
 from gateway.inbound.request import as_text
@@ -34,6 +34,8 @@ from spec.model import EventType, Spec
 from spec.tags import TagFault, tags_of
 from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
 from spec.webhooks.sources import Path, Source
+
+_NOTHING_CLAIMED: Final[tuple[list[Claim], list[str]]] = ([], [])
 
 _CONTEXTS_MAX: Final = 1_024
 """Contexts remembered: most sources have one stream."""
@@ -232,10 +234,12 @@ def compose(
     violation = event_type.violation(value)
     if violation is not None:
         return Quarantine("schema_violation", f"{violation.under('data')}: {violation.message}")
-    tags = tags_of(event_type.tags, value, minting.salt)
+    tags = tags_of(event_type.tags, value, minting.salt) if event_type.tags else ()
     if isinstance(tags, TagFault):
         return Quarantine("invalid_tag", f"data{tags.path}: {tags.error}")
-    declared = claims_of(event_type, source.target.aggregate_type, 0, value, minting.tenant, minting.salt)
+    declared: tuple[list[Claim], list[str]] | TagFault = _NOTHING_CLAIMED
+    if event_type.claims or event_type.releases:
+        declared = claims_of(event_type, source.target.aggregate_type, 0, value, minting.tenant, minting.salt)
     if isinstance(declared, TagFault):
         return Quarantine("invalid_claim", f"data{declared.path}: {declared.error}")
     claims, paths = declared
@@ -259,7 +263,7 @@ def compose(
     expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
     retry = known.retry(minting.tenant, source.name)
     event = revised(event, event_type.revision)
-    at = tuple([f"data{path}" for path in paths])
+    at = tuple([f"data{path}" for path in paths]) if paths else ()
     append = make_append(
         stream, (event,), expected, retry, (tags,) if tags else (), claims=tuple(claims), claim_paths=at
     )

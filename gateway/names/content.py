@@ -26,6 +26,8 @@ ALGORITHM = 1
 VOLATILE = "@"
 """Properties whose name starts so (a line number, an offset) say where a record stood, not what it is."""
 
+_new_sha256 = sha256().copy  # half of what a new one costs, for which OpenSSL looks up the algorithm
+
 _INTEGER_MAX = 2**53  # up to here a double holds every integer
 _INTEGER_DIGITS_MAX = 400  # a double has no more
 # White_Space of Unicode. `str.strip` by itself would take U+001C to U+001F too, which are none.
@@ -44,7 +46,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
         """`encode("sluice/record/1", content, context)`, for every webhook: written out."""
         content, context = self.content.encode(), self.context.encode()
         parts = (len(content), content, len(context), context)
-        return sha256(b"15:sluice/record/1,%d:%b,%d:%b," % parts).hexdigest()
+        return _hashed(b"15:sluice/record/1,%d:%b,%d:%b," % parts)
 
 
 class Grade(enum.StrEnum):
@@ -101,7 +103,13 @@ def read_once(text: bytes) -> tuple[object, bytes] | None:
 def content_of_read(text: bytes, spelled: bytes) -> str:
     """As `content_of_json`, strictly, of a string whose spelling is known from `read_once`."""
     canonical = _canonical(text, spelled)
-    return content_of_json(text, strict=True) if canonical is None else sha256(canonical).hexdigest()
+    return content_of_json(text, strict=True) if canonical is None else _hashed(canonical)
+
+
+def _hashed(text: bytes) -> str:
+    digest = _new_sha256()
+    digest.update(text)
+    return digest.hexdigest()
 
 
 def context_of(name: str, kind: str, properties: Mapping[str, str]) -> str:

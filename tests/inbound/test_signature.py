@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from gateway.inbound.signing import sign
 from gateway.inbound.verdicts import REASONS, Rejected, Verified
 from gateway.inbound.verify import message_signatures
 from gateway.inbound.verify.signature import Claim, contents_of, mac_of, verify
-from spec.webhooks.presets import PRESETS
+from spec.webhooks.presets import DIGESTS, PRESETS
 from spec.webhooks.sources import Source
 from tests.inbound.senders import (
     BY_HEADER,
@@ -565,3 +566,14 @@ def test_gitlabs_plain_token_counts_only_where_nothing_is_signed() -> None:
 def test_an_unsigned_source_verifies_nothing_and_says_so() -> None:
     made = replace(source("github", ["a"]), unsigned=True, secrets=())
     assert verify(made, Request(b"POST", b"/", b"", (), b""), NOW_MS) == Verified(0)
+
+
+@pytest.mark.parametrize("digest", DIGESTS)
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 127, 128, 129, 300])
+def test_a_mac_by_a_key_of_any_length_is_that_of_the_standard_library(digest: str, length: int) -> None:
+    scheme, key = altered(PRESETS["github"], digest=digest), b"key" * 100
+    for content in (b"", b"{}", b"x" * 1000):
+        assert (
+            mac_of(scheme, key[:length], content)
+            == hmac.new(key[:length], content, digest).hexdigest().encode()
+        )
