@@ -209,6 +209,11 @@ def event_identity(tenant: bytes, event_id: bytes) -> bytes:
     return digest.digest()
 
 
+def key_identity(tenant: bytes, key: bytes) -> bytes:
+    """`identity(tenant, "key", key)`, for every append with a key."""
+    return sha256(b"sluice/identity/116:%b3:key%d:%b" % (tenant, len(key), key)).digest()
+
+
 def tag_key(tenant: bytes, tag: str) -> bytes:
     """By what a tag is stored and looked up, 16 bytes: the same tag of another tenant has another key."""
     return sha256(_TAG_DOMAIN + tenant + tag.encode()).digest()[:16]
@@ -241,7 +246,7 @@ def make_retry(tenant: bytes, key: bytes | None, event_ids: tuple[bytes, ...], d
     """`key` is the Idempotency-Key, `event_ids` the ids that the client chose."""
     chosen = tuple([event_identity(tenant, each) for each in event_ids]) if event_ids else ()
     if key is not None:
-        chosen = (*chosen, identity(tenant, "key", key))
+        chosen = (*chosen, key_identity(tenant, key)) if chosen else (key_identity(tenant, key),)
     return Retry(tenant, chosen, event_ids, digest)
 
 
@@ -368,7 +373,11 @@ def make_append(
         packed,
         row_digests(stream, append_id, packed, spread),
         pack_header(stream, append_id, chosen, retry.request_digest, tags, spread, claims, form),
-        (minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
+        (
+            (minted, *[each for each in chosen if each != minted])
+            if retry.chosen_events
+            else (minted, *chosen)
+        ),
         retry,
         expected,
         sum(map(len, packed)) + (0 if condition is None else condition.size_bytes),

@@ -10,7 +10,7 @@ says, and so a refusal wherever one value is wanted.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -54,6 +54,7 @@ ASKING: Final = frozenset(
     )
 )
 """The headers that ask for something. Without any of them it is NOTHING_ASKED."""
+_BESIDE_A_KEY: Final = ASKING - {b"idempotency-key"}
 
 
 def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
@@ -84,6 +85,14 @@ def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
         _mark(found.get(b"if-match")),
         unchanged is not None,
     )
+
+
+def read_asked_once(headers: Mapping[bytes, bytes]) -> Asked | Refusal:
+    """The same of headers by name, each of which was sent once."""
+    key = headers.get(b"idempotency-key")
+    if key is not None and _BESIDE_A_KEY.isdisjoint(headers) and _KEY.fullmatch(key):
+        return Asked(ANY_LENGTH, "", key.decode("ascii"))
+    return read_asked(headers.items())
 
 
 def etag(length: int, rewound: int, revision: int | None = None) -> str:

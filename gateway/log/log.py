@@ -182,7 +182,9 @@ class Log:
             followers=self.followers,
             telemetry=self._telemetry,
         )
-        known = KnownIdentities(partition, self._postgres, self._filters, limits.identity_window)
+        known = KnownIdentities(
+            partition, self._postgres, self.followers.tapped, self._filters, limits.identity_window
+        )
         sequencer = Sequencer(
             partition, self._scripts, self._postgres, self._reads, self._settling, self._verifier,
             committer, limits,

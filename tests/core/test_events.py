@@ -22,6 +22,7 @@ from gateway.appends import (
     event_identity,
     fits,
     identity,
+    key_identity,
     make_append,
     make_retry,
     next_chain,
@@ -161,6 +162,12 @@ def test_identities_that_differ_have_other_digests(
 @given(UUIDS, UUIDS)
 def test_the_identity_of_an_event_is_one_of_its_kind(tenant: bytes, event_id: bytes) -> None:
     assert event_identity(tenant, event_id) == identity(tenant, "event", event_id)
+
+
+@pytest.mark.parametrize("key", [b"k", b"k" * 255])
+def test_the_identity_of_a_key_is_that_of_its_kind(key: bytes) -> None:
+    tenant = bytes(range(16))
+    assert key_identity(tenant, key) == identity(tenant, "key", key)
 
 
 @given(REQUESTS, REQUESTS)

@@ -14,6 +14,7 @@ from gateway.admit.preconditions import (
     etag,
     not_modified,
     read_asked,
+    read_asked_once,
     read_correlation_id,
 )
 from gateway.appends import ANY_LENGTH, AT_LEAST_ONE
@@ -39,6 +40,22 @@ def test_without_headers_of_ours_nothing_is_asked() -> None:
     assert asked() is NOTHING_ASKED
     assert asked((b"host", b"x"), (b"content-length", b"5")) is NOTHING_ASKED
     assert Asked(ANY_LENGTH, "", None, None, False, False) == NOTHING_ASKED
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"host": b"h", b"idempotency-key": b"k-1"},
+        {b"idempotency-key": b"two words"},
+        {b"idempotency-key": b"k" * 256},
+        {b"idempotency-key": b"k", b"x-idempotency-key": b"l"},
+        {b"idempotency-key": b"k", b"if-match": b'"5"'},
+        {b"x-idempotency-key": b"k", b"prefer": b"return=minimal"},
+        {b"host": b"h"},
+    ],
+)
+def test_headers_that_were_sent_once_ask_the_same_by_their_names(headers: dict[bytes, bytes]) -> None:
+    assert read_asked_once(headers) == read_asked(headers.items())
 
 
 @pytest.mark.parametrize(

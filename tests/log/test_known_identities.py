@@ -18,6 +18,7 @@ from gateway.outcomes import Mismatch
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
+from tests.log.test_commit import placed
 from tests.log.test_idempotency import replay_of
 from tests.log.test_look_ups import count_look_ups
 from tests.support.drive import (
@@ -25,6 +26,7 @@ from tests.support.drive import (
     Proceed,
     append,
     appended,
+    hold_fetch,
     hold_script,
     interpose,
     lane,
@@ -157,15 +159,64 @@ async def test_nothing_is_known_once_history_was_given_up(open_log: OpenLog) -> 
     seq, chain = partition.committed_seq, partition.committed_chain
     partition.forget()
     assert known.absent(append(stream, key=b"new")) is None
+    known.committed([placed(append(stream, key=b"last"), 2, seq + 1)])
+    assert known._seq == seq
     partition.known(seq, chain)
-    await until(lambda: known.absent(append(stream, key=b"new")) is not None)
+    await until(lambda: known.absent(append(stream, key=b"new")) == seq)
     assert known.absent(append(stream, key=b"first")) is None
 
 
-async def test_what_was_read_while_redis_was_verified_counts_for_nothing(open_log: OpenLog) -> None:
-    log = await open_log(identity_filter_bytes_max=MIB)
+def count_reads(log: Log) -> list[str]:
+    reads: list[str] = []
+
+    async def counting(proceed: Proceed, name: str, *_: Any) -> Any:
+        if name == "identities":
+            reads.append(name)
+        return await proceed()
+
+    interpose(log._postgres, "fetch", counting)
+    return reads
+
+
+async def test_keys_of_own_commits_are_known_without_a_read(open_log: OpenLog, place: Place) -> None:
+    log = await open_log(identity_filter_bytes_max=MIB, identity_window=8)
     stream = new_stream()
-    await appended(log, append(stream, key=b"first"))
+    reads = count_reads(log)
+    originals = await appended(log, *[append(stream, key=b"k%d" % n) for n in range(100)])
+    known = known_of(log, stream)
+    assert (known._seq, reads) == (100, [])
+    assert all(known.absent(append(stream, key=b"k%d" % n)) is None for n in range(100))
+    assert await log.append(append(stream, key=b"k3")) == replay_of(originals[3])
+    await check_invariants(place)
+
+
+async def test_own_commits_count_once_what_another_gateway_committed_before_was_read(
+    open_log: OpenLog, place: Place
+) -> None:
+    mine = await open_log(identity_filter_bytes_max=MIB)
+    other = await open_log()
+    stream = new_stream()
+    await appended(mine, append(stream, key=b"first"))
+    await appended(other, append(stream, key=b"other"))
+    known, partition = known_of(mine, stream), lane(mine, stream).partition
+    held = hold_fetch(mine, "identities")
+    await until(lambda: partition.committed_seq == 2)
+    known._work.set()
+    await held.arrived()
+    await appended(mine, append(stream, key=b"own"))
+    assert known._seq == 1
+    held.open()
+    await until(lambda: known._seq == 3)
+    assert known.absent(append(stream, key=b"new")) == 3
+    assert [known.absent(append(stream, key=key)) for key in (b"first", b"other", b"own")] == [None] * 3
+    await check_invariants(place)
+
+
+async def test_what_was_read_while_redis_was_verified_counts_for_nothing(open_log: OpenLog) -> None:
+    before, stream = await open_log(), new_stream()
+    await appended(before, append(stream, key=b"first"))
+    log = await open_log(identity_filter_bytes_max=MIB)
+    await opened(log, stream)
     known = known_of(log, stream)
 
     async def verified_meanwhile(proceed: Proceed, name: str, *_: Any) -> Any:
@@ -187,7 +238,7 @@ async def test_a_postgres_that_stands_further_back_is_not_believed(open_log: Ope
     known, partition = known_of(log, stream), lane(log, stream).partition
     partition.committed_seq += 1
     assert not await known._read_on()
-    assert known._seq == 0
+    assert known._seq == 1
 
 
 async def test_event_ids_that_a_client_chose_are_looked_up(open_log: OpenLog, place: Place) -> None:
@@ -221,8 +272,9 @@ async def test_a_postgres_that_fails_is_asked_again(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_identities, "_RETRY_S", 0.01)
+    before, stream = await open_log(), new_stream()
+    await appended(before, append(stream, key=b"first"))
     log = await open_log(identity_filter_bytes_max=MIB)
-    stream = new_stream()
     failing = iter([True, True])
 
     async def fails_twice(proceed: Proceed, name: str, *_: Any) -> Any:
@@ -231,7 +283,7 @@ async def test_a_postgres_that_fails_is_asked_again(
         return await proceed()
 
     interpose(log._postgres, "fetch", fails_twice)
-    await appended(log, append(stream, key=b"first"))
+    await opened(log, stream)
     await caught_up(log, stream)
     assert next(failing, None) is None
 

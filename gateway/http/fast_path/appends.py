@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
 from gateway.admit.path import split
-from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
+from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked_once
 from gateway.aggregates.records import creates_project
 from gateway.aggregates.ruled import Ruled
 from gateway.appends import Append, Appended
@@ -93,7 +93,7 @@ class FastAppends:
         if deployed is None:
             return False
         place = self._address(deployed.spec, raw_path)
-        asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
+        asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked_once(headers)
         if place is None or isinstance(asked, Refusal) or asked.wait or not is_light(place, body):
             return False
         correlation_id, correlation_bytes = correlation(asked)

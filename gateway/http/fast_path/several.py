@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Final
 
-from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
+from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked_once
 from gateway.admit.several import PATH as PATH_TEXT
 from gateway.admit.several import Several
 from gateway.appends import Appended
@@ -76,7 +76,7 @@ class FastSeveral:
         if principal is None or not may_append(principal, headers, body, self._body_bytes_max):
             return False
         deployed = self._catalog.deployed(principal.tenant.id)
-        asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
+        asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked_once(headers)
         if deployed is None or isinstance(asked, Refusal) or asks_for_a_length(asked):
             return False
         correlation_id, correlation_bytes = correlation(asked)

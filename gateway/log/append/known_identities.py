@@ -2,20 +2,26 @@
 
 Owns: up to which seq this gateway knows all identities of a partition, and in which belief in Redis. That one
 of them is not among those is a look-up that was made at that seq (docs/decisions/0053): what was sequenced
-since, the script finds in Redis, or asks for a look-up in Postgres. Only what is settled is read, so as long
-as this gateway misses nothing that it has seen committed (`Partition.rewinds`), what was read stays true.
+since, the script finds in Redis, or asks for a look-up in Postgres. Identities of this gateway's own commits
+are taken from these, where they continue what it knows; all others are read. Only what is settled is read, so
+as long as this gateway misses nothing that it has seen committed (`Partition.rewinds`), what was read stays
+true.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.appends import Append
 from gateway.log.append.identity_filter import Budget, IdentityFilter
+from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import Postgres
+from gateway.log.read.followers import Tapped
 from gateway.postgres.errors import PostgresTrouble
 
 logger = logging.getLogger("sluice.log")
@@ -25,21 +31,27 @@ PAGE: Final = 2_000
 _PAUSE: Final = 3
 """After a full page the gateway does other things for so many times as long as that one took."""
 _RETRY_S: Final = 0.5
+_OWN_MAX: Final = 16
+"""Commits of this gateway that are kept until what comes before them was read."""
 _NEVER: Final = 2**63
 
 
 class KnownIdentities:
     """One for each sequencer. Nothing is read before the first identity is asked for."""
 
-    def __init__(self, partition: Partition, postgres: Postgres, budget: Budget, window: int) -> None:
+    def __init__(
+        self, partition: Partition, postgres: Postgres, tapped: Tapped, budget: Budget, window: int
+    ) -> None:
         self._partition = partition
         self._postgres = postgres
+        self._tapped = tapped
         self._filter = IdentityFilter(budget)
         self._enabled = budget.bytes_max > 0
         # Redis remembers what was sequenced in the last `window` events at least.
         self._behind_max = window // 2
         self._read_at = window // 4
         self._seq = 0  # all identities up to here are in the filter
+        self._own: deque[tuple[int, int, bytes]] = deque(maxlen=_OWN_MAX)  # from behind a seq, up to one
         self._rewinds = partition.rewinds
         self._epoch = -1
         self._from = _NEVER  # what was committed when Redis was verified: before that it remembers nothing
@@ -72,8 +84,36 @@ class KnownIdentities:
                 return None
         return seq
 
+    def committed(self, run: Sequence[SequencedAppend]) -> None:
+        """A tap: this gateway committed the run, and there is nothing else between its ends."""
+        before = run[0].first_seq - 1
+        began = before == 0 or self._seq > 0
+        if began and self._enabled and self._rewinds == self._partition.rewinds:
+            chosen = [identity for placed in run for identity in placed.chosen]
+            self._own.append((before, run[-1].last_seq, b"".join(chosen)))
+            self._take_own()
+
+    def _take_own(self) -> None:
+        while self._own and self._own[0][0] <= self._seq:
+            _, after, identities = self._own.popleft()
+            if after > self._seq and self._add(identities):
+                self._seq = after
+
+    def _add(self, identities: bytes) -> bool:
+        """False, and no filter any more, where there is no room."""
+        if self._filter.add(identities):
+            return True
+        self._enabled = False
+        self._filter.empty()
+        self._own.clear()
+        return False
+
     async def run(self) -> None:
         """Until cancelled."""
+        with self._tapped(self._partition.number, self.committed):
+            await self._read()
+
+    async def _read(self) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
@@ -94,6 +134,7 @@ class KnownIdentities:
         partition, verified = self._partition, self._verified
         if self._rewinds != partition.rewinds:
             self._filter.empty()
+            self._own.clear()
             self._seq, self._rewinds = 0, partition.rewinds
         upto, rewinds = partition.committed_seq, self._rewinds
         if self._seq >= upto:
@@ -102,10 +143,9 @@ class KnownIdentities:
         (row,) = rows
         if verified != self._verified or rewinds != partition.rewinds or row["seq"] < upto:
             return False  # another Postgres may have told that: the next append asks for it again
-        if not self._filter.add(row["identities"] or b""):
-            self._enabled = False
-            self._filter.empty()
+        if not self._add(row["identities"] or b""):
             return False
         full = bool(row["count"] >= PAGE)
         self._seq = row["last"] if full else upto
+        self._take_own()
         return full
