@@ -8,8 +8,8 @@ from typing import Final
 
 from gateway.events import Recorded
 from gateway.follow.fields import fields_of
-from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
-from gateway.follow.row_cache import RowCache
+from gateway.follow.model import MISFITS_SHOWN, ROWS_BYTES_MAX, Changes, Event, Misfit, Put, Row, TooMuch
+from gateway.follow.row_cache import BYTES_MAX, RowCache
 from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding, row_bytes
 from gateway.relay.position import Place
 from gateway.state import EMPTY, Folded, presenting
@@ -44,15 +44,19 @@ class ListOutput:
                 of.setdefault(each.recorded.stream.key, []).append(each)
         if not of:
             return Changes((), 0, 0, ())
-        before = await rows.load(of)
+        most = ROWS_BYTES_MAX if are_several(events) else BYTES_MAX
+        before = await rows.load(of, most)
+        if len(before) < len(of):
+            raise TooMuch
         found = [each for events in of.values() for each in events]
         size = data_bytes(found) + row_bytes(before)
-        return await folding(len(found), size, partial(self._fold, of, before))
+        return await folding(len(found), size, partial(self._fold, of, before, most))
 
     def _fold(
-        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], turn: Turn
+        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], most: int, turn: Turn
     ) -> Steps[Changes]:
-        puts, misfits, last = [], 0, list[Misfit]()
+        """Raises TooMuch where the rows are longer than `most` together."""
+        puts, misfits, last, size = [], 0, list[Misfit](), 0
         for key, events in of.items():
             stands = before[key]
             recorded = [each.recorded for each in events]
@@ -60,6 +64,9 @@ class ListOutput:
             assert folded.created_at_ms is not None and folded.updated_at_ms is not None
             too_large = folded.too_large_at is not None
             data = None if too_large else folded.data_json
+            size += len(folded.data_json)
+            if size > most:
+                raise TooMuch
             row = Row(folded.length, folded.created_at_ms, folded.updated_at_ms, data)
             puts.append(Put(key, events[-1].place, row, fields_of(row, self._by)))
             if folded.errors_total:
@@ -73,6 +80,11 @@ class ListOutput:
                 last.append(misfit_of(events[-1].recorded, None, "The state is too large to be listed."))
         more = sum((put.row.data is not None) - _is_there(before[put.key]) for put in puts)
         return Changes(puts, more, misfits, last[-MISFITS_SHOWN:])
+
+
+def are_several(events: Sequence[Event]) -> bool:
+    """Whether they are of several appends, of which one may be folded behind the other."""
+    return events[0].append_id != events[-1].append_id
 
 
 def misfit_of(recorded: Recorded, operation: int | None, error: str) -> Misfit:

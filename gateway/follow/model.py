@@ -15,6 +15,15 @@ MISFITS_SHOWN: Final = 20
 """Of what did not fit, the last ones: enough to see what is wrong."""
 
 
+ROWS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the rows that are changed together, and of the states beside them: sixteen of the longest, or 160,000
+short ones. Where appends need more together, they are folded one behind the other."""
+
+
+class TooMuch(Exception):
+    """Several appends need more rows or states than are held at a time: fewer of them are to be folded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """A row of `follower`. `moves` is what a compare-and-swap names; rows that were deleted up to

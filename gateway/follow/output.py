@@ -29,5 +29,6 @@ class Output(Protocol):
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         """What the events do, whole appends that follow on what was folded before and end at `reached`. What
         it returns is committed with the place, or nothing is and the output is given up. Raises
-        PostgresTrouble."""
+        PostgresTrouble, and TooMuch where fewer of the appends are to be folded next: one that reads back
+        does not."""
         ...

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from gateway.events import Recorded
 from gateway.follow.fields import fields_of
-from gateway.follow.lists import misfit_of
-from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
-from gateway.follow.row_cache import RowCache
+from gateway.follow.lists import are_several, misfit_of
+from gateway.follow.model import MISFITS_SHOWN, ROWS_BYTES_MAX, Changes, Event, Misfit, Put, Row, TooMuch
+from gateway.follow.row_cache import RowCache, held_bytes
 from gateway.follow.states import AggregateStates
 from gateway.follow.threads import LIGHT_BYTES, Steps, Turn, folding, row_bytes
 from gateway.relay.position import Place
@@ -119,13 +119,20 @@ class ProjectionOutput:
             return Changes((), 0, 0, ())
         folded = [each for each in wanted if each.recorded.stream.aggregate_type in self._folded]
         after = await self._states.after(folded, self._sees) if folded else {}
+        several = are_several(wanted)
+        if several and folded and len(after) < sum(map(self._sees, folded)):
+            raise TooMuch
         lengths = [len(each.recorded.event.payload or b"") for each in wanted]
         light = self._light and max(lengths) <= LIGHT_BYTES
         size = sum(lengths) + sum(map(len, after.values()))
         steps, misfits = await folding(len(wanted), size, partial(self._steps, wanted, after), light=light)
-        before = await rows.load({key for step in steps for key in step.keys})
+        keys = dict.fromkeys([key for step in steps for key in step.keys])
+        before = await rows.load(keys, ROWS_BYTES_MAX)
+        if several and len(before) < len(keys):
+            raise TooMuch
         size += row_bytes(before)
-        puts, made, more = await folding(len(steps), size, partial(self._rows, steps, before), light=light)
+        fold = partial(self._rows, steps, before, several)
+        puts, made, more = await folding(len(steps), size, fold, light=light)
         misfits += more
         return Changes(puts, made, len(misfits), misfits[-MISFITS_SHOWN:])
 
@@ -178,6 +185,10 @@ class ProjectionOutput:
         state = after.get(event.place.seq)
         if state is not None:
             view.roots[Root.AGGREGATE] = decode_fields(state)
+        elif plan.rule.sees_aggregate:
+            raise Unfit(
+                f"The states after the events of its append are longer than {ROWS_BYTES_MAX} bytes together."
+            )
         keys, bad = self._keys(plan.rule, view)
         return (_Step(event, plan, data, view, keys, budget.looks) if keys else None), bad
 
@@ -231,20 +242,34 @@ class ProjectionOutput:
         return key
 
     def _rows(
-        self, steps: Sequence[_Step], before: Mapping[str, Row | None], turn: Turn
+        self, steps: Sequence[_Step], before: Mapping[str, Row | None], several: bool, turn: Turn
     ) -> Steps[tuple[list[Put], int, list[Misfit]]]:
-        """The rows as the events leave them, how many more there are, and what did not fit."""
+        """The rows as the events leave them, how many more there are, and what did not fit: of one append
+        also changes of rows that are not in `before`, or that come once the rows are longer than they may be.
+        Of several it raises TooMuch then."""
         misfits: list[Misfit] = []
         drafts: dict[str, _Draft] = {}
+        held = _Held(held_bytes(before.values()))
         for step in steps:
             turn.budget.looks = step.looks
             turn.budget.work(len(step.keys) // _KEYS_A_LOOK)
+            left = 0
             for key in step.keys:
                 draft = drafts.get(key)
                 if draft is None:
+                    if key not in before:
+                        left += 1
+                        continue
                     draft = drafts[key] = _Draft(before[key])
-                draft.apply(step, misfits, turn.budget)
+                if held.size > ROWS_BYTES_MAX and held.is_full(drafts.values()):
+                    left += 1
+                    continue
+                draft.apply(step, misfits, turn.budget, held)
                 yield
+            if left and several:
+                raise TooMuch
+            if left:
+                misfits.append(misfit_of(step.event.recorded, None, _too_long(left)))
         puts, more = [], 0
         for key, draft in drafts.items():
             yield
@@ -259,6 +284,12 @@ class ProjectionOutput:
             fields = fields_of(row, self._projection.by, draft.state)
             puts.append(Put(key, draft.place, row, fields))
         return puts, more, misfits
+
+
+def _too_long(left: int) -> str:
+    return (
+        f"{left} of its rows stay as they are: its append's are longer than {ROWS_BYTES_MAX} bytes together."
+    )
 
 
 def _unreported(operation: int, error: str) -> None:
@@ -285,15 +316,48 @@ def _opened(data: bytes) -> Counters:
     return Counters(Draft(decode_fields(data), len(data), STATE_BYTES_MAX))
 
 
+class _Held:
+    """How long the rows are that are changed together. `size` bounds it from above."""
+
+    __slots__ = ("_full", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._full = False
+
+    def is_full(self, drafts: Iterable[_Draft]) -> bool:
+        """Measured, so that the answer depends on the rows and not on the way to them; once for all that
+        follows where they are."""
+        if not self._full:
+            for each in drafts:
+                each.measure(self)
+            self._full = self.size > ROWS_BYTES_MAX
+        return self._full
+
+
 class _Draft:
     """A row that events are applied to, opened once for all of them."""
 
-    __slots__ = ("_created", "_length", "_opened", "_updated", "place")
+    __slots__ = ("_counted", "_created", "_length", "_opened", "_updated", "place")
 
     def __init__(self, row: Row | None) -> None:
         self._begin(row if row is not None and row.data is not None else None)
         self._updated = 0 if row is None else row.updated_at_ms
         self.place: Place | None = None
+        self._counted = 0 if row is None or row.data is None else len(row.data)
+
+    def measure(self, held: _Held) -> None:
+        """Counts it with what is held as long as it is."""
+        if self._opened is not None:
+            self._opened.settle()
+            draft = self._opened.draft
+            draft.size_at_most = len(encode(draft.fields))
+        self._count(held)
+
+    def _count(self, held: _Held) -> None:
+        size = 0 if self._opened is None else self._opened.draft.size_at_most
+        held.size += size - self._counted
+        self._counted = size
 
     def _begin(self, row: Row | None) -> None:
         data = _EMPTY if row is None or row.data is None else row.data
@@ -301,13 +365,15 @@ class _Draft:
         self._length = 0 if row is None else row.length
         self._created = 0 if row is None else row.created_at_ms
 
-    def apply(self, step: _Step, misfits: list[Misfit], budget: Budget) -> None:
-        """Raises TakesLong."""
+    def apply(self, step: _Step, misfits: list[Misfit], budget: Budget, held: _Held) -> None:
+        """Counts with what is held what operations make of it, but for those that only count. Raises
+        TakesLong."""
         recorded = step.event.recorded
         self.place, self._updated = step.event.place, recorded.event.recorded_at_ms
         do = step.plan.rule.do
         if do is None:
             self._begin(None)
+            self._count(held)
             return
         if self._opened is None:
             self._opened, self._created = _opened(_EMPTY), self._updated
@@ -329,6 +395,7 @@ class _Draft:
             why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
             misfits.append(misfit_of(recorded, None, why))
             self._opened = _opened(_EMPTY)
+        self._count(held)
 
     @property
     def state(self) -> Fields | None:

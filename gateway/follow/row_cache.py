@@ -7,7 +7,7 @@ the cache is given up with its build.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import asyncpg
@@ -17,6 +17,9 @@ from gateway.follow.model import Row, row_of
 
 ROW_BYTES: Final = 400
 """What a row takes beside its data, with its key, rounded up."""
+
+BYTES_MAX: Final = 2**31 - 1
+"""More than any row has."""
 
 
 class RowCache:
@@ -30,8 +33,9 @@ class RowCache:
         self._written: Mapping[str, Row | None] = {}
         self._whole = empty  # what is not here is nowhere
 
-    async def load(self, keys: Collection[str]) -> dict[str, Row | None]:
-        """The rows with these keys; None where there never was one. Raises PostgresTrouble."""
+    async def load(self, keys: Collection[str], bytes_max: int = BYTES_MAX) -> dict[str, Row | None]:
+        """The rows with these keys, None where there never was one: of the first keys, as many as have no
+        more than `bytes_max` together. Raises PostgresTrouble."""
         found: dict[str, Row | None] = {}
         missing = []
         for key in keys:
@@ -44,13 +48,37 @@ class RowCache:
                 found[key] = None
             else:
                 missing.append(key)
+        long: dict[str, int] = {}
         if missing:
             read: dict[str, Row | None] = dict.fromkeys(missing)
-            for row in await fetch(self._pool, "rows", self._build, missing):
-                read[row["key"]] = row_of(row)
+            each_max = min(bytes_max // len(missing), BYTES_MAX)
+            for row in await fetch(self._pool, "rows", self._build, missing, each_max):
+                if row["size"] is None:
+                    read[row["key"]] = row_of(row)
+                else:
+                    long[row["key"]] = row["size"]
+                    del read[row["key"]]
             found.update(read)
             self.put(read)
-        return found
+        if not long and held_bytes(found.values()) <= bytes_max:
+            return found
+        return await self._first(keys, found, long, bytes_max)
+
+    async def _first(
+        self, keys: Collection[str], found: Mapping[str, Row | None], long: Mapping[str, int], bytes_max: int
+    ) -> dict[str, Row | None]:
+        """Of rows that are `found`, and of `long` ones that are not read yet."""
+        size, first = 0, list[str]()
+        for key in keys:
+            size += ROW_BYTES + long[key] if key in long else _size(found[key])
+            if size > bytes_max and first:
+                break
+            first.append(key)
+        unread = [key for key in first if key in long]
+        read = dict(found)
+        for row in await fetch(self._pool, "rows", self._build, unread, BYTES_MAX) if unread else ():
+            read[row["key"]] = row_of(row)
+        return {key: read[key] for key in first}
 
     def bound(self, bytes_max: int) -> None:
         """From here on it holds no more than this."""
@@ -73,6 +101,10 @@ class RowCache:
             _, gone = self._rows.popitem(last=False)
             self._bytes -= _size(gone)
             self._whole = False
+
+
+def held_bytes(rows: Iterable[Row | None]) -> int:
+    return sum(map(_size, rows))
 
 
 def _size(row: Row | None) -> int:

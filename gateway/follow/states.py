@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from gateway.events import Recorded, Stream
 from gateway.follow.events import Events
-from gateway.follow.model import Event
+from gateway.follow.model import ROWS_BYTES_MAX, Event
 from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding
 from gateway.state import EMPTY, Folded, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
 BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the states that are kept, and of those that are folded together."""
 _EVENTS_AT_ONCE: Final = 1000
 
 
@@ -50,16 +51,23 @@ class AggregateStates:
         self._evict()
 
     async def after(self, events: Sequence[Event], wanted: Callable[[Event], bool]) -> Mapping[int, bytes]:
-        """By their seqs, the states after those of the events that are `wanted`, as JSON. `events` are all of
-        their aggregates' in a page."""
+        """By their seqs, the states after those of the events that are `wanted`, as JSON: as many as are no
+        longer than ROWS_BYTES_MAX together. `events` are all of their aggregates' in a page."""
         of: dict[Stream, list[Event]] = {}
         for each in events:
             of.setdefault(each.recorded.stream, []).append(each)
         needed = {stream: found for stream, found in of.items() if any(map(wanted, found))}
-        before = {stream: await self._before(stream, found[0].recorded.version - 1, found[0].place.seq - 1)
-                  for stream, found in needed.items()}  # fmt: skip
         states: dict[int, bytes] = {}
-        await self._fold_all(needed, before, wanted, states)
+        before: dict[Stream, Folded] = {}
+        size = 0
+        for stream, found in needed.items():
+            version, seq = found[0].recorded.version, found[0].place.seq
+            before[stream] = await self._before(stream, version - 1, seq - 1)
+            size += len(before[stream].data_json)
+            if size > BYTES_MAX:
+                await self._fold_all({each: needed[each] for each in before}, before, wanted, states)
+                before, size = {}, 0
+        await self._fold_all({each: needed[each] for each in before}, before, wanted, states)
         return states
 
     async def at(self, stream: Stream, up_to: int) -> Folded:
@@ -94,7 +102,8 @@ class AggregateStates:
     ) -> None:
         found = [each for events in of.values() for each in events]
         size = data_bytes(found) + sum([len(each.data_json) for each in before.values()])
-        await folding(len(found), size, partial(self._fold, of, before, wanted, states))
+        held = sum(map(len, states.values()))
+        await folding(len(found), size, partial(self._fold, of, before, wanted, states, held))
 
     def _forget(self, stream: Stream) -> None:
         self._bytes -= self._kept.pop(stream).size_bytes
@@ -131,6 +140,7 @@ class AggregateStates:
         before: Mapping[Stream, Folded],
         wanted: Callable[[Event], bool],
         states: dict[int, bytes],
+        held: int,
         turn: Turn,
     ) -> Steps[None]:
         for stream, events in of.items():
@@ -139,7 +149,9 @@ class AggregateStates:
                 pending.append(each.recorded)
                 if wanted(each):
                     folded, pending = (yield from self._folded(folded, pending, turn)), []
-                    states[each.place.seq] = folded.data_json
+                    held += len(folded.data_json)
+                    if held <= ROWS_BYTES_MAX:
+                        states[each.place.seq] = folded.data_json
             if pending:
                 folded = yield from self._folded(folded, pending, turn)
             self._keep(stream, folded)

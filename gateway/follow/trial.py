@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import asyncpg
 
-from gateway.follow.events import Events
-from gateway.follow.model import MISFITS_SHOWN, Build, Event, Misfit, Row
+from gateway.follow.events import Events, Page
+from gateway.follow.model import MISFITS_SHOWN, Build, Misfit, Row, TooMuch
 from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
 from gateway.follow.row_cache import RowCache
 from gateway.relay.outbox import Outbox
-from gateway.relay.position import BEGINNING, Place
+from gateway.relay.position import BEGINNING
 from spec.model import Spec
 
 ROWS_MAX: Final = 200_000
@@ -54,7 +54,7 @@ async def fold_trial(
     cache = RowCache(pool, 0, _UNBOUNDED, empty=True)
     while True:
         page = await events.page(tenant, p, place, output.types)
-        await _add(trial, output, page.events, cache, page.reached)
+        page = await _add(trial, output, page, cache)
         place = page.reached
         on_progress(place.seq, page.head)
         full = (limit is not None and trial.events >= limit) or len(trial.rows) > ROWS_MAX
@@ -63,16 +63,21 @@ async def fold_trial(
             return trial
 
 
-async def _add(
-    trial: Trial, output: Output, events: Sequence[Event], cache: RowCache, reached: Place
-) -> None:
-    changes = await output.fold(events, reached, cache)
+async def _add(trial: Trial, output: Output, page: Page, cache: RowCache) -> Page:
+    """Folds the page, or as many of its first appends as can be held at once."""
+    while True:
+        try:
+            changes = await output.fold(page.events, page.reached, cache)
+            break
+        except TooMuch:
+            page = page.first_half()
     cache.put({put.key: put.row for put in changes.puts})
     for put in changes.puts:
         if put.row.data is None:
             trial.rows.pop(put.key, None)
         else:
             trial.rows[put.key] = put.row
-    trial.events += len(events)
+    trial.events += len(page.events)
     trial.does_not_fit += changes.misfits
     trial.misfits = [*trial.misfits, *changes.last_misfits][-MISFITS_SHOWN:]
+    return page

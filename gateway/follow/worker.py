@@ -20,7 +20,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.follow.database import connection, fetch, statement
 from gateway.follow.events import Events, Page
-from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, build_of
+from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, TooMuch, build_of
 from gateway.follow.output import Output
 from gateway.follow.put import put, put_sources
 from gateway.follow.row_cache import RowCache
@@ -264,7 +264,11 @@ class Worker:
                     reading.add_done_callback(_retrieved)
                 if writing is not None and any(each.output.reads_back for each in group):
                     await writing
-                changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
+                changes, folded = await self._fold(group, page)
+                if folded is not page:  # what is read follows on the whole page
+                    if reading is not None:
+                        await ended([reading])
+                    page, reading, at_end = folded, None, True
                 for each, change in zip(group, changes, strict=True):
                     each.place = page.reached
                     each.rows.write({put.key: put.row for put in change.puts})
@@ -281,6 +285,21 @@ class Worker:
         for each in group:
             each.place = page.reached
         return not page.caught_up
+
+    async def _fold(self, group: Sequence[Followed], page: Page) -> tuple[list[Changes], Page]:
+        """What the page does, or as many of its first appends as can be held at once. A follower that reads
+        what it wrote folds last, and once: it finds no page too much."""
+        in_order = sorted(group, key=lambda each: each.output.reads_back)
+        while True:
+            try:
+                changes = {
+                    each.build.id: await each.output.fold(page.events, page.reached, each.rows)
+                    for each in in_order
+                }
+            except TooMuch:
+                page = page.first_half()
+                continue
+            return [changes[each.build.id] for each in group], page
 
     async def _page(self, group: Sequence[Followed], after: Place, limit: Place | None) -> Page:
         types: Collection[str] = frozenset().union(*(each.output.types for each in group))

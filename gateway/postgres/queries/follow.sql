@@ -261,9 +261,11 @@ LEFT JOIN LATERAL (
 
 
 -- name: rows
--- Rows by their keys, deleted ones among them. $1 follower, $2 keys
-SELECT key, length, created_at_ms, updated_at_ms, data FROM follower_row
-WHERE follower = $1 AND key = ANY($2::text[])
+-- Rows by their keys, deleted ones among them. $1 follower, $2 keys, $3 most bytes of data: `size` is that of longer ones,
+-- which have no `data` here
+SELECT key, length, created_at_ms, updated_at_ms, CASE WHEN octet_length(data) <= $3 THEN data END AS data,
+    CASE WHEN octet_length(data) > $3 THEN octet_length(data) END AS size
+FROM follower_row WHERE follower = $1 AND key = ANY($2::text[])
 
 
 -- name: serve
