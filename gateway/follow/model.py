@@ -16,7 +16,7 @@ MISFITS_SHOWN: Final = 20
 
 
 ROWS_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of the rows that are changed together, and of the states beside them: sixteen of the longest, or 160,000
+"""Of the rows that are changed together, and of the states beside them: fifteen of the longest, or 160,000
 short ones. Where appends need more together, they are folded one behind the other."""
 
 

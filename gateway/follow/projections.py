@@ -287,9 +287,8 @@ class ProjectionOutput:
 
 
 def _too_long(left: int) -> str:
-    return (
-        f"{left} of its rows stay as they are: its append's are longer than {ROWS_BYTES_MAX} bytes together."
-    )
+    together = f"those of its append are longer than {ROWS_BYTES_MAX} bytes together"
+    return f"{left} of its rows stay as they are: {together}."
 
 
 def _unreported(operation: int, error: str) -> None:

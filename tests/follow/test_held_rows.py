@@ -1,5 +1,5 @@
-"""Rows and states that are held at a time are bounded: appends are folded one behind the other where they need
-more together, and what one append needs beyond the bound does not fit."""
+"""Rows and states that are held at a time are bounded: appends that need more together are folded one behind
+the other, and what one append needs beyond the bound does not fit."""
 
 from __future__ import annotations
 

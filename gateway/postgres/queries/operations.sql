@@ -61,9 +61,10 @@ SELECT p, (SELECT what FROM did), $6, epoch, seq, chain, $7 FROM mended RETURNIN
 
 
 -- name: followers
--- How many lists and projections serve, are built and are paused, and how many tenants' are kept by no process.
+-- How many lists and projections serve, are built and are paused, of how many projections something did not fit, and how
+-- many tenants' are kept by no process.
 SELECT count(*) FILTER (WHERE state = 'serving') AS serving, count(*) FILTER (WHERE state = 'building') AS building,
-    count(*) FILTER (WHERE paused) AS paused, (
+    count(*) FILTER (WHERE paused) AS paused, count(*) FILTER (WHERE misfits > 0) AS unfit, (
         SELECT count(*) FROM followed t
         WHERE (t.lease_until IS NULL OR t.lease_until < clock_timestamp() - interval '30 s')
             AND EXISTS (SELECT FROM follower f WHERE f.tenant = t.tenant AND f.state IN ('building', 'serving'))
