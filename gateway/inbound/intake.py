@@ -164,8 +164,12 @@ class Intake:
         self._under_way[waiting] = None
         if self._timer is None:
             self._timer = self._loop.call_later(self._answer_s, self._look)
+        spec = place.deployed.spec
         try:
-            self._records.append_each(place.tenant_id, ((append, waiting),))
+            if spec.recorded or spec.ruled or spec.implies:
+                self._records.append_each(place.tenant_id, ((append, waiting),))
+            else:
+                self._log.append_told(append, waiting)
         except Exception:  # the append may be queued, so that nothing is known of its outcome
             logger.exception("fast_path_failed", extra={"method": "POST"})
             del self._under_way[waiting]

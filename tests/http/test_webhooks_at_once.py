@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
@@ -221,7 +221,7 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
 ) -> None:
     first = await hooks.taken("github", {"n": 0}, "d0")
     append, held = Log.append, asyncio.get_running_loop().create_future()
-    append_each = Log.append_each
+    append_told = Log.append_told
 
     def slow(self: Log, wanted: Any) -> Any:
         done, late = append(self, wanted), asyncio.get_running_loop().create_future()
@@ -234,12 +234,12 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
         late.task = asyncio.create_task(later())
         return late
 
-    def slowly(self: Log, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
-        append_each(self, tenant, [(each, Held(waiter, held)) for each, waiter in asked])
+    def slowly(self: Log, wanted: Append, waiter: Waiter) -> None:
+        append_told(self, wanted, Held(waiter, held))
 
     with monkeypatch.context() as patch:
         patch.setattr(Log, "append", slow)
-        patch.setattr(Log, "append_each", slowly)
+        patch.setattr(Log, "append_told", slowly)
         answers = await asyncio.gather(
             hooks.send("github", {"n": 1}, "d1"), both(hooks, "github", {"n": 2}, "d2", "d3")
         )
@@ -253,12 +253,30 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
     assert (await hooks.events())[0]["id"] == first["event_id"]
 
 
+async def test_a_delivery_brings_what_its_event_implies(
+    outbox: asyncpg.Pool, stranger: httpx.AsyncClient, taken: Taken
+) -> None:
+    spec = declared(**SOURCES)
+    types = spec["aggregate_types"]
+    types["webhook_log"]["events"]["was_received"]["implications"] = [
+        {"emit": {"aggregate_type": "note", "id": "global", "event_type": "was_made", "data": {}}}
+    ]
+    types["note"] = {"events": {"was_made": {"schema": {"type": "object"}}}}
+    hooks = await open_hooks(outbox, stranger, SOURCES)
+    answer = await hooks.deploy(spec)
+    assert answer.status_code == 200, answer.text
+    told = await hooks.taken("github", {"n": 1}, "d1")
+    (note,) = await hooks.events("note", "global")
+    assert note["metadata"]["causation_id"] == told["event_id"]
+    assert taken.said == [True]
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before the hand-over", "after the hand-over"])
 async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, after: bool
 ) -> None:
     await hooks.taken("github", {"n": 0}, "d0")
-    submit = Sequencer.submit_each
+    submit = Sequencer.submit_told
 
     def failing(*args: Any) -> Any:
         if after:
@@ -266,7 +284,7 @@ async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Sequencer, "submit_each") if after else (intake.normalize, "place")), failing)
+        patch.setattr(*((Sequencer, "submit_told") if after else (intake.normalize, "place")), failing)
         answer = await hooks.send("github", {"n": 1}, "d1")
     told = (answer.status_code, answer.json()["code"])
     assert told == ((503, "outcome_unknown") if after else (504, "outcome_unknown"))
