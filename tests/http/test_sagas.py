@@ -200,7 +200,9 @@ async def test_one_that_can_t_be_compensated_is_stuck_until_a_person_acts(client
     await appended(client, "inventory", sku, "reservation_failed")
     saga = await only(client, "stuck")
     assert "It is jammed." in saga["data"]["reason"]
-    again = (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).json()["saga"]
+    told = (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).json()
+    again = told["saga"]
+    assert told == {"ok": True, **again, "saga": again}
     assert (again["state"], again["length"]) == ("stuck", saga["length"] + 1)
     await appended(client, "inventory", sku, "was_freed")
     retried = (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).json()["saga"]

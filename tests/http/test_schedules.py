@@ -124,6 +124,7 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     first, again = [await client.post("/_/schedules", json=body, headers=headers) for _ in range(2)]
     assert (first.status_code, again.status_code) == (201, 201)
     timer = first.json()["schedule"]
+    assert first.json() == {"ok": True, **timer, "schedule": timer}
     assert again.json()["schedule"]["id"] == timer["id"]
     assert [each.headers.get("idempotency-replayed") for each in (first, again)] == [None, "true"]
     for due in ({"delay": "48h"}, {"due_at": 5}):
@@ -144,7 +145,8 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     headers["idempotency-key"] += "-2"
     other = (await client.post("/_/schedules", json=body, headers=headers)).json()["schedule"]
     cancelled = await client.post(f"/_/schedules/{other['id']}/cancel", json={})
-    assert cancelled.json()["schedule"]["state"] == "cancelled"
+    assert cancelled.json()["schedule"]["state"] == cancelled.json()["state"] == "cancelled"
+    assert (await client.get(f"/_/schedules/{other['id']}")).json() == cancelled.json()
 
 
 PAID = {"aggregate_type": "order", "id": "global", "event_type": "was_paid"}

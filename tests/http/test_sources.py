@@ -87,7 +87,8 @@ async def test_what_can_be_no_source_is_refused(client: httpx.AsyncClient) -> No
         ({"sources": [{"source": "x", "id": "y"}] * 1001}, 422, "invalid_field", "sources"),
     ):
         refused(await client.post("/_/sources/resolve", json=body), status, code, path)
-    refused(await client.put(PATH, json={"aggregate_type": "order", "key": "x"}), 422, "invalid_field", "key")
+    for key, code in (("x", "invalid_identifier"), ("@ORD-1", "invalid_identifier"), (5, "invalid_field")):
+        refused(await client.put(PATH, json={"aggregate_type": "order", "key": key}), 422, code, "key")
     refused(await client.get("/_/sources"), 422, "missing_field", "key")
     refused(await client.get("/_/sources?key=x"), 422, "invalid_identifier", "key")
     assert await resolved(client, {"source": "x", "id": 42}, mint=True) == await resolved(

@@ -49,7 +49,7 @@ class Sagas:
         return _done({"items": [_shown(row) for row in rows], "next": following})
 
     async def get(self, request: Request) -> Response:
-        return _done({"saga": _shown(await self._one(request))})
+        return _done(_single(await self._one(request)))
 
     async def retry(self, request: Request) -> Response:
         """Compensates a stuck one once more."""
@@ -73,7 +73,7 @@ class Sagas:
         while row["length"] <= before and time.monotonic() < until:
             await asyncio.sleep(AGAIN_S)
             row = await self._one(request)
-        return _done({"saga": _shown(row)})
+        return _done(_single(row))
 
     async def _one(self, request: Request) -> Any:
         found = uuid_of(request.path_params["id"] or "", "id")
@@ -99,6 +99,12 @@ def _shown(row: Any) -> dict[str, Any]:
         "started_at": time_text(row["started_at"]),
         "changed_at": time_text(row["changed_at"]),
     }
+
+
+def _single(row: Any) -> dict[str, Any]:
+    """As lists have it; and under a name, as answers had it at first."""
+    shown = _shown(row)
+    return {**shown, "saga": shown}
 
 
 def _tenant(request: Request) -> UUID:

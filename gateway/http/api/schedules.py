@@ -91,7 +91,7 @@ class Schedules:
         rows = await self._fetched("get_schedule", _tenant(request), _id(request))
         if not rows:
             raise Refused(Refusal("not_found", "There is no such schedule."))
-        return _done({"schedule": _shown(rows[0])})
+        return _done(_single(rows[0]))
 
     async def create(self, request: Request) -> Response:
         """Sets a timer of the client's own. Its Idempotency-Key makes it one."""
@@ -129,10 +129,10 @@ class Schedules:
         if not same or not (row["moved"] or _is_due(row, delay_s, at_s)):
             why = "This Idempotency-Key belongs to another request, which `receipt` answered. "
             refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
-            receipt = {"ok": True, "schedule": _shown(row)}
+            receipt = {"ok": True, **_single(row)}
             answer = refused(refusal, by="idempotency_key", receipt=receipt)
             return json_response(answer.status, answer.body)
-        return _done({"schedule": _shown(row)}, 201, {} if added else {"idempotency-replayed": "true"})
+        return _done(_single(row), 201, {} if added else {"idempotency-replayed": "true"})
 
     async def cancel(self, request: Request) -> Response:
         return await self._act(request, "cancelled")
@@ -158,7 +158,7 @@ class Schedules:
         tenant, schedule, states = _tenant(request), _id(request), ("pending", "parked")
         rows = await self._fetched("act_on_schedule", tenant, schedule, list(states), to, due_at, now)
         if rows:
-            return _done({"schedule": _shown(rows[0])})
+            return _done(_single(rows[0]))
         found = await self._fetched("get_schedule", tenant, schedule)
         if not found:
             raise Refused(Refusal("not_found", "There is no such schedule."))
@@ -311,6 +311,12 @@ def _shown(row: Any) -> dict[str, Any]:
         if row[name] is not None:
             shown[name] = time_text(row[name]) if name == "ended_at" else str(row[name])
     return shown
+
+
+def _single(row: Any) -> dict[str, Any]:
+    """As lists have it; and under a name, as answers had it at first."""
+    shown = _shown(row)
+    return {**shown, "schedule": shown}
 
 
 def time_text(value: datetime) -> str:

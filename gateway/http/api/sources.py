@@ -97,9 +97,12 @@ class Sources:
         spec = self._spec(principal)
         aggregate_type = _declared(spec, body["aggregate_type"])
         key = body["key"]
-        canonical = canonicalize(key, spec.singletons) if isinstance(key, str) and spec is not None else None
-        if canonical is None or spec is None:
-            raise Refused(Refusal("invalid_field", "`key` must be a string, an identifier.", "key"))
+        if not isinstance(key, str):
+            raise Refused(Refusal("invalid_field", "`key` must be a string.", "key"))
+        assert spec is not None  # it declares the type
+        canonical = canonicalize(key, spec.singletons)
+        if canonical is None:
+            raise Refused(bad_identifier(key, spec, "key"))
         wanted = Mapping(canonical, aggregate_type)
         await self._answered(
             source_ids.link(self._pool, principal.tenant.id, asked, canonical, aggregate_type)

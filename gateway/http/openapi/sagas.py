@@ -19,7 +19,7 @@ _SAGA = object_of(
         "changed_at": _TEXT,
     }
 )
-_ONE = object_of({"ok": OK, "saga": _SAGA})
+_ONE = {"allOf": [object_of({"ok": OK, "saga": _SAGA}), _SAGA]}
 
 
 def saga_paths() -> dict[str, Schema]:

@@ -25,7 +25,7 @@ _SCHEDULE = object_of(
     },
     {"trigger": _TRIGGER, "fired_event": ANY_UUID, "ended_at": _TEXT},
 )
-_ONE = object_of({"ok": OK, "schedule": _SCHEDULE})
+_ONE = {"allOf": [object_of({"ok": OK, "schedule": _SCHEDULE}), _SCHEDULE]}
 
 
 def schedule_paths() -> dict[str, Schema]:
