@@ -57,18 +57,19 @@ class _Plan(msgspec.Struct, frozen=True, gc=False):
     counts: Counts | None
     own_key: bool
     key_field: str | None
+    sees_aggregate: bool
 
     @classmethod
     def of(cls, rule: Rule, *, identifiers: bool) -> _Plan:
-        counts = None
-        if rule.do is not None and not rule.several and not rule.sees_aggregate:
+        counts, sees = None, rule.sees_aggregate
+        if rule.do is not None and not rule.several and not sees:
             counts = counts_of(rule.do)
         match rule.key:
             case Path(Root.KEY, ()) if identifiers:
-                return cls(rule, counts, True, None)
+                return cls(rule, counts, True, None, sees)
             case Path(Root.DATA, (str(field),)):
-                return cls(rule, counts, False, field)
-        return cls(rule, counts, False, None)
+                return cls(rule, counts, False, field, sees)
+        return cls(rule, counts, False, None, sees)
 
     @property
     def is_light(self) -> bool:
@@ -141,7 +142,7 @@ class ProjectionOutput:
 
     def _sees(self, event: Event) -> bool:
         plan = self._plan(event.recorded)
-        return plan is not None and plan.rule.sees_aggregate
+        return plan is not None and plan.sees_aggregate
 
     def _steps(
         self, events: Iterable[Event], after: Mapping[int, bytes], turn: Turn
@@ -185,7 +186,7 @@ class ProjectionOutput:
         state = after.get(event.place.seq)
         if state is not None:
             view.roots[Root.AGGREGATE] = decode_fields(state)
-        elif plan.rule.sees_aggregate:
+        elif plan.sees_aggregate:
             raise Unfit(
                 f"The states after the events of its append are longer than {ROWS_BYTES_MAX} bytes together."
             )
