@@ -57,7 +57,7 @@ def redis(text: str) -> str:
     known = _REDIS_OPTIONS | (_TLS_OPTIONS if scheme.startswith("rediss") else {})
     for name, value in options:
         if not re.fullmatch(known.get(name, "(?!)"), value):
-            raise Unfit(f"has an option that is not one of {', '.join(known)}, or not with that value")
+            raise Unfit(f"has an unknown option or an invalid value; the options are {', '.join(known)}")
     return text
 
 

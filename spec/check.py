@@ -88,7 +88,7 @@ def _check_aggregate_type(name: str, value: object, pointer: str, report: Report
     if "identity" in declared:
         identity = read_identity(declared["identity"], below(pointer, "identity"), report)
     elif mint == "content":
-        why = "A key that is made of content needs `identity`, which says what that is."
+        why = '`"mint": "content"` needs `identity`, which declares the content.'
         report.add("missing_key", pointer, why)
     if declared is value and "events" not in declared:
         report.add("missing_key", pointer, "An aggregate type needs `events`; an empty object is fine.")
@@ -159,7 +159,8 @@ def _object(value: object, pointer: str, what: str, report: Report) -> dict[str,
 
 def _check_editors(value: dict[str, object], pointer: str, report: Report) -> None:
     if not isinstance(value.get(_EDITORS, ""), str):
-        report.add("wrong_type", below(pointer, _EDITORS), f"`{_EDITORS}` is where schema.json is: a string.")
+        why = f"`{_EDITORS}` is a string, the address of schema.json."
+        report.add("wrong_type", below(pointer, _EDITORS), why)
 
 
 def _check_keys(value: dict[str, object], pointer: str, known: frozenset[str], report: Report) -> None:
@@ -225,7 +226,7 @@ def _event_type_fault(name: str) -> NameFault:
     if name.startswith("_"):
         return "reserved_name", "Event types that start with _ are the system's own; remove the underscore."
     if name in RESERVED_EVENT_TYPES:
-        why = f"`{name}` is one of an aggregate's own paths; say what happened, as in `was_placed`."
+        why = f"`{name}` is a path of every aggregate; choose a name such as `was_placed`."
         return "reserved_name", why
     return _name_fault(name)
 

@@ -54,7 +54,7 @@ def read_identity(value: object, pointer: str, report: Report) -> IdentityRule |
 def _content(value: object, pointer: str, report: Report) -> tuple[Path | None, tuple[Path, ...]]:
     declared = read_fields(value, pointer, "`content`", ("text", "json"), (), report)
     if isinstance(value, dict) and len(declared) != 1:
-        report.add("invalid_value", pointer, f"`content` is one of `text` and `json`, as in {_EXAMPLE}.")
+        report.add("invalid_value", pointer, f"`content` has either `text` or `json`, as in {_EXAMPLE}.")
     if "json" not in declared:
         text = _path(declared["text"], below(pointer, "text"), report) if "text" in declared else None
         return text, ()

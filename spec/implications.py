@@ -266,8 +266,8 @@ def is_overlay(identifier: str) -> bool:
 def made_by_content(aggregate_type: str) -> str:
     """Why no reaction writes such an aggregate: it says one thing, and is there already or not."""
     return (
-        f"Aggregates of `{aggregate_type}` are made of their content, each by a POST of its own; "
-        "only a stream laid over one, `{key}:{tag}`, is written here."
+        f"The keys of `{aggregate_type}` are made of their content, so only `POST /{aggregate_type}` creates "
+        "one; here only its tagged streams, `{key}:{tag}`, can be written."
     )
 
 

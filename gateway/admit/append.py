@@ -243,7 +243,7 @@ def compose_read(
 
 def _of_record(place: Address, append: Append, *, skip: bool) -> Append | Fault:
     if skip and place.aggregate_type.identity is None:
-        why = f"{place.aggregate_type.name!r} declares no `identity`, so nothing tells what is unchanged."
+        why = f"{place.aggregate_type.name!r} declares no `identity`, so no record counts as unchanged."
         return Fault(Refusal("invalid_field", why, "if_unchanged"), None)
     return msgspec.structs.replace(append, source=place.source, skip_unchanged=skip)
 
@@ -510,8 +510,8 @@ def _claims(
 
 def too_much_work(event_type: EventType, work_max: int) -> str:
     return (
-        f"Checking this by the schema of {event_type.name} could take over {work_max} comparisons in one "
-        f"request: each of its values up to {event_type.compiled.weight}. Send fewer values at once, or "
+        f"Checking this against the schema of {event_type.name} could take over {work_max} comparisons in "
+        f"one request, up to {event_type.compiled.weight} for each value. Send fewer values at once, or "
         "deploy a schema with fewer alternatives."
     )
 

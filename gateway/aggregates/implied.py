@@ -219,9 +219,7 @@ class Judging(msgspec.Struct, eq=False):
             return append
         streams = tuple(numbers)
         if len(streams) > AGGREGATES_MAX:
-            why = (
-                f"With what is implied the events are of {len(streams)} aggregates; {AGGREGATES_MAX} may be."
-            )
+            why = f"With its implied events the append has {len(streams)} aggregates, over {AGGREGATES_MAX}."
             raise _Refused(ImplicationRefused(rows[-1].own, "invalid_field", why, rows[-1].path))
         others, spread = append.others, append.spread
         if len(streams) > 1:

@@ -247,7 +247,7 @@ class Records:
         if last is None:
             if not stated:
                 return Declined(
-                    Refusal("content_differs", "The first event of such an aggregate says its content.")
+                    Refusal("content_differs", "The first event of such an aggregate must have its content.")
                 )
             key = key_of_content(UUID(bytes=append.stream.tenant), next(iter(stated)))
             if len(stated) > 1 or key != append.stream.key:

@@ -88,7 +88,7 @@ def read(lines: Iterable[bytes], spec: Spec, tell: Tell = lambda _: None) -> tup
                 continue
             if (earlier.name, earlier.retired) == (found.name, found.retired):
                 continue
-            found = Fault(number, f"{found.name.alias.text} stands in line {earlier.line} for another.")
+            found = Fault(number, f"{found.name.alias.text} is in line {earlier.line} for another aggregate.")
         faults.append(found)
     if faults:
         raise CannotImport(faults)

@@ -135,7 +135,7 @@ async def _hold_to_schemas(
                 )
                 use.conflicts.append(Conflict(place, error))
             elif not whole:
-                use.notices.append(Notice(place, f"The schema was held to a sample{share}."))
+                use.notices.append(Notice(place, f"The schema was compared with a sample{share}."))
 
 
 async def _held(

@@ -348,8 +348,8 @@ def _conflict(removal: Removal, given: str | None) -> Conflict:
             error = f"Aggregate type {name} has {event} events."
         case "public_key", (name,):
             error = (
-                f"Aggregates have public ids with the key {given}, which {name} can't take the place of. "
-                "Without `public_ids` no more are given."
+                f"Aggregates have public ids with the key {given}; {name} can't replace it. "
+                "Without `public_ids` no more are assigned."
             )
         case _, (name, *_):
             error = f"Singleton {name} has a stream."

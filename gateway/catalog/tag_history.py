@@ -86,7 +86,7 @@ def _tell(
             use.notices.append(Notice(place, f"{stored}{share} of the type {event} {lack} a tag: {how}"))
         if count := len(having[event]):
             tags = ", ".join(sorted({rule.prefix for rule in each.removed}))
-            why = f"{count:,}{share} stored {event} events have a tag that goes: {tags}."
+            why = f"{count:,}{share} stored {event} events have a tag that is removed: {tags}."
             use.conflicts.append(Conflict(place, why))
 
 

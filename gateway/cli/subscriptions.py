@@ -81,7 +81,7 @@ def put(
         case Declared():
             refuse(f"{name} is declared in the spec; change it there")
         case TooMany():
-            refuse("the tenant has as many subscriptions as it may")
+            refuse("the tenant has reached its limit of subscriptions")
         case NoPosition(why):
             refuse(f"/start  {why}")
         case faults:

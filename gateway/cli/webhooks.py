@@ -89,7 +89,7 @@ def show(
     for name, value in found.items():
         say(f"{name + ':':13}{cell(value)}")
     if request is None:
-        say("the request is kept no longer")
+        say("the request is not stored any more")
         return
     show = say_raw if raw else say
     show(f"\nPOST {request['target']}")

@@ -135,7 +135,7 @@ class Outcomes:
             whole = page is not None and told["matched_next"] is None
             position = page.position if page is not None and whole else await self._outbox.end(tenant)
         except (PostgresTrouble, LostPlace):
-            why = "The event will never appear: its condition failed, and what matches can't be read now."
+            why = "The event will never appear: its condition failed; the matching events can't be read now."
             return refused(Refusal("not_committed", why), 1)
         return refused(_CONDITION_FAILED, None, **told, position=encode(position))
 

@@ -182,7 +182,7 @@ class Firing:
             case Appended() | Unchanged():
                 await self._end(row, "fired", None, timer)
             case ConditionFailed():
-                await self._end(row, "cancelled", "what cancels it was committed first")
+                await self._end(row, "cancelled", "an event that cancels it was committed first")
             case NotCommitted() | OutcomeUnknown():
                 await self._put_off(tenant, row, settled=isinstance(outcome, NotCommitted))
             case Declined(refusal):

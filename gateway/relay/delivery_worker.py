@@ -304,7 +304,7 @@ class DeliveryWorker:
             outcome = await self._target.send(await self._parcel(entry))
             return outcome if isinstance(outcome, Confirmed) else replace(outcome, why=plainly(outcome.why))
         except PostgresTrouble:
-            return Failed("Postgres does not say which aliases the aggregate has.")
+            return Failed("Postgres does not answer, so the aliases of the aggregate are unknown.")
         except Exception as bug:
             told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
             logger.exception("delivery_error", extra=told)

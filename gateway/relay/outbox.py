@@ -313,8 +313,8 @@ class Outbox:
 
 
 _NOT_THERE = (
-    "The event that it stands behind is not there: it is a position of another instance, or Postgres lost "
-    "commits since."
+    "There is no event at this position: it is a position of another instance, or Postgres has lost commits "
+    "since."
 )
 
 

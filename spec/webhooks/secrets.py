@@ -121,8 +121,8 @@ def resolve(value: object, pointer: str, environ: Mapping[str, str], report: Rep
         return _looked_up(value, why, pointer, environ, report)
     if value in ("", MASK):
         why = (
-            f"`{MASK}` is how a secret is shown, and stands for a deployed one where all of its list are "
-            f"there; give the secret, or better `env:{ENV_PREFIX}NAME`."
+            f"`{MASK}` stands for a deployed secret only if every secret of its list is deployed; give the "
+            f"secret itself, or better `env:{ENV_PREFIX}NAME`."
         )
         report.add("invalid_value", pointer, why)
         return None

@@ -76,7 +76,7 @@ class _Target(Declared):
         if to["if_unchanged"] != "skip":
             self.fault("invalid_value", '`if_unchanged` can only be "skip".', "to", "if_unchanged")
         elif declared is not None and declared.identity is None:
-            why = f"`{declared.name}` declares no `identity`, so nothing tells what is unchanged."
+            why = f"`{declared.name}` declares no `identity`, so no record counts as unchanged."
             self.fault("invalid_value", why, "to", "if_unchanged")
         return True
 
@@ -84,7 +84,7 @@ class _Target(Declared):
         if "scope" not in to:
             return None
         if "source_id" not in to:
-            why = "`scope` is that of `source_id`: `tu1` of which file."
+            why = "`scope` qualifies `source_id`, which is missing here."
             self.fault("invalid_value", why, "to", "scope")
         return read_path(to["scope"], below(self._pointer, "to", "scope"), self._report)
 
@@ -93,7 +93,7 @@ class _Target(Declared):
         if not isinstance(value, bool):
             self.fault("wrong_type", "`must_exist` is true or false.", "to", "must_exist")
         elif value and "source_id" in to:
-            why = "`source_id` makes an aggregate at its first sight; `must_exist` is for `id`."
+            why = "`source_id` creates the aggregate of a new id; `must_exist` is only for `id`."
             self.fault("invalid_value", why, "to", "must_exist")
         return value is True
 

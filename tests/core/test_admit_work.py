@@ -36,7 +36,7 @@ def test_an_event_whose_check_would_take_too_long_is_refused() -> None:
     assert isinstance(found, Fault)
     assert (found.refusal.code, found.refusal.path) == ("schema_violation", "data")
     assert found.refusal.error.startswith(
-        "Checking this by the schema of was_placed could take over 1000000 "
+        "Checking this against the schema of was_placed could take over 1000000 "
     )
     assert isinstance(judged(single([1] * 200), "was_noted"), Append)
 

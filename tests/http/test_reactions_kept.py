@@ -39,7 +39,7 @@ async def test_what_ended_is_deleted_after_a_while_and_what_waits_for_a_person_s
     for trigger, state, reason, days, ends in (
         (event, "fired", None, 31, True),
         (event, "fired", None, 29, False),
-        (event, "cancelled", "what cancels it was committed first", 31, True),
+        (event, "cancelled", "an event that cancels it was committed first", 31, True),
         (event, "cancelled", None, 31, False),  # by a person: set again where events are looked at again
         (None, "cancelled", None, 31, True),
         (event, "parked", "It is locked.", 31, False),

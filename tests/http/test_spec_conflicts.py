@@ -132,7 +132,9 @@ async def test_more_events_than_are_checked_are_a_sample_and_said_so(
         await place(client)
     answer = await client.put("/_/spec", json=with_schema({"type": "object", "minProperties": 1}))
     (notice,) = answer.json()["notices"]
-    assert notice["notice"] == "The schema was held to a sample (2 events of order were checked, not all)."
+    assert (
+        notice["notice"] == "The schema was compared with a sample (2 events of order were checked, not all)."
+    )
     ((_, error),) = await conflicts(client, with_schema({"type": "object", "minProperties": 2}))
     assert error.startswith("2 of 2 stored was_placed events do not match")
     assert "(2 events of order were checked, not all)" in error

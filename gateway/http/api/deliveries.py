@@ -167,7 +167,7 @@ class Deliveries:
 
 
 _UNAVAILABLE = Refusal(
-    "unavailable", "Postgres does not answer, and deliveries are kept there. Try again shortly."
+    "unavailable", "Postgres, which stores deliveries, does not answer. Try again shortly."
 )
 
 

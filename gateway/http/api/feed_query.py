@@ -89,7 +89,7 @@ class FeedQuery:
         if from_ms is None:
             return None if newest_first and text is None else await self._after(tenant, text), 1
         if text is not None and not newest_first:
-            why = "`from_time` and `after` are two places to begin at; send one of them."
+            why = "`from_time` and `after` both say where to begin; send only one of them."
             raise Refused(Refusal("invalid_field", why, "from_time"))
         try:
             place = await self._outbox.before_time(tenant, from_ms)
@@ -169,7 +169,7 @@ def read(found: _T | Refusal) -> _T:
 def _position(text: str, where: str) -> Position:
     position = decode(text)
     if position is None:
-        raise Refused(invalid("Send one that the feed gave, as it was, or none.", where))
+        raise Refused(invalid("Send a position exactly as the feed returned it, or none.", where))
     return position
 
 

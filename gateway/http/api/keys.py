@@ -29,7 +29,7 @@ from spec.errors import nearest, shown
 
 _FIELDS: Final = ("scope", "name", "only", "expires_in")
 _UNAVAILABLE: Final = Refusal(
-    "unavailable", "Postgres does not answer, and keys are kept there. Try again shortly."
+    "unavailable", "Postgres, which stores keys, does not answer. Try again shortly."
 )
 
 

@@ -60,7 +60,7 @@ class Parents:
         except Refused as fault:
             return refused(replace(fault.refusal, path="parent"))
         except (PostgresTrouble, NotWritten):
-            why = "The event will never appear by this request: its name could not be given."
+            why = "The event of this request will never appear: the child's name could not be assigned."
             return refused(Refusal("not_committed", why), 1)
         if isinstance(child, Child):
             return child

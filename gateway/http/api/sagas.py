@@ -28,7 +28,7 @@ SEEN_S: Final = 2.0
 """So long an answer waits until the table has what followed from a person's word."""
 AGAIN_S: Final = 0.02
 _UNAVAILABLE: Final = Refusal(
-    "unavailable", "Postgres does not answer, and sagas are kept there. Try again shortly."
+    "unavailable", "Postgres, which stores sagas, does not answer. Try again shortly."
 )
 
 

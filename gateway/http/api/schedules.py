@@ -39,7 +39,7 @@ from spec.implications import read_delay
 LISTED_DEFAULT, LISTED_MAX = 50, 1_000
 STATES: Final = ("pending", "fired", "cancelled", "parked")
 _UNAVAILABLE: Final = Refusal(
-    "unavailable", "Postgres does not answer, and schedules are kept there. Try again shortly."
+    "unavailable", "Postgres, which stores schedules, does not answer. Try again shortly."
 )
 _KEYS: Final = (b"idempotency-key", b"x-idempotency-key")
 _SAME_S: Final = 0.001
@@ -113,7 +113,7 @@ class Schedules:
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
         if full and not await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer)):
-            why = f"This tenant has {self._pending.most} pending timers, as many as it may."
+            why = f"This tenant has {self._pending.most} pending timers, which is the limit."
             raise Refused(Refusal("storage_full", why))
         correlation = request.headers.get("x-correlation-id")
         correlated = _uuid(correlation) or UUID(bytes=timer)

@@ -249,9 +249,9 @@ def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> Re
 def _too_large(subject: Subject, version: int) -> Refusal:
     stream = subject.stream
     why = (
-        f"With version {version} the state of {stream.aggregate_type} {stream.key} is larger than it may be. "
-        f"It still takes events; read them, or the state before by `at_length={version - 1}`, or deploy a "
-        "handler that keeps less."
+        f"The state of {stream.aggregate_type} {stream.key} is too large since version {version}. Appends "
+        f"continue; read its events, or the state before it with `at_length={version - 1}`, or deploy a "
+        "handler that stores less."
     )
     return Refusal("state_too_large", why, version=version)
 

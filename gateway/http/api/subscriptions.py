@@ -282,7 +282,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except PostgresTrouble as trouble:
-            why = "Postgres does not answer, and subscriptions are kept there. Try again shortly."
+            why = "Postgres, which stores subscriptions, does not answer. Try again shortly."
             raise Refused(Refusal("unavailable", why)) from trouble
 
     return answered

@@ -44,7 +44,7 @@ class Tickets:
         except tickets.TooManyTickets as many:
             raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
         except UNANSWERED as error:
-            why = "Postgres does not answer, and tickets are kept there. Try again shortly."
+            why = "Postgres, which stores tickets, does not answer. Try again shortly."
             raise Refused(Refusal("unavailable", why)) from error
         told = {"ok": True, "ticket": text, "path": path, "expires_in": tickets.TICKET_S}
         return json_response(201, encode(told))

@@ -196,7 +196,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("schema_violation", "This is not of type integer.", "emit.data.total"),
         Refusal("invalid_tag", "A tag is at most 128 bytes.", "emit.data.name"),
         Refusal("invalid_claim", "A value of the claim `email` must be a string.", "emit.data.email"),
-        Refusal("storage_full", "This tenant has 1000000 pending timers, as many as it may."),
+        Refusal("storage_full", "This tenant has 1000000 pending timers, which is the limit."),
         Refusal("idempotency_mismatch", "This Idempotency-Key belongs to another request."),
         Refusal("not_found", "No spec was deployed yet; PUT one at /_/spec."),
     ),
