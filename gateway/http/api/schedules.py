@@ -168,8 +168,7 @@ class Schedules:
     def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
         """Raises Refused."""
         if not isinstance(value, dict):
-            code = "missing_field" if value is None else "invalid_field"
-            raise Refused(Refusal(code, "`emit` is {aggregate_type, id, event_type, data}.", "emit"))
+            raise Refused(_unfit(value, "`emit` is {aggregate_type, id, event_type, data}.", "emit"))
         _require_known(value, ("aggregate_type", "id", "event_type", "data"), "emit")
         of, name = _text(value, "aggregate_type", "emit"), _text(value, "event_type", "emit")
         if name.startswith("_"):
@@ -221,8 +220,14 @@ def _text(value: dict[str, Any], name: str, path: str) -> str:
     found = value.get(name)
     if isinstance(found, str):
         return found
-    code = "missing_field" if found is None else "invalid_field"
-    raise Refused(Refusal(code, f"`{path}.{name}` must be a string.", f"{path}.{name}"))
+    raise Refused(_unfit(found, f"`{path}.{name}` must be a string.", f"{path}.{name}"))
+
+
+def _unfit(found: object, why: str, path: str) -> Refusal:
+    """Of a field that is absent, or has another type."""
+    if found is None:
+        return Refusal("missing_field", why, path)
+    return Refusal("invalid_field", why, path)
 
 
 def _undeclared(refusal: Refusal, path: str) -> Refusal:
