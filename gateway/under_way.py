@@ -8,6 +8,7 @@ two look-ups in a dictionary: appends pay for it.
 from __future__ import annotations
 
 from enum import Enum
+from math import inf
 
 
 class Bound(Enum):
@@ -23,8 +24,8 @@ class UnderWay:
     __slots__ = ("_each_max", "_held", "_total_max", "total")
 
     def __init__(self, each_max: int | None, total_max: int | None) -> None:
-        self._each_max = each_max
-        self._total_max = total_max
+        self._each_max: float = inf if each_max is None else each_max
+        self._total_max: float = inf if total_max is None else total_max
         self._held: dict[str, int] = {}
         self.total = 0
 
@@ -39,10 +40,10 @@ class UnderWay:
     def begin(self, holder: str, amount: int = 1) -> Bound | None:
         """None: it is counted, until `end` is called with the same. Otherwise it is not, for this bound."""
         held = self._held.get(holder, 0) + amount
-        if self._each_max is not None and held > self._each_max:
+        if held > self._each_max:
             return Bound.HOLDERS
         total = self.total + amount
-        if self._total_max is not None and total > self._total_max:
+        if total > self._total_max:
             return Bound.TOTAL
         self._held[holder] = held
         self.total = total

@@ -229,10 +229,13 @@ def compose_read(
     refusal = schemas_fault(types, envelope, minting.schema_work_max, single=single)
     if refusal is not None:
         return Fault(refusal, retry)
-    owners = (place.aggregate_type.name,) * len(types)
-    marks = marks_of_events(types, owners, envelope, minting, single=single)
-    if isinstance(marks, Refusal):
-        return Fault(marks, retry)
+    marks = _UNMARKED
+    if not single or types[0].marked:
+        owners = (place.aggregate_type.name,) * len(types)
+        found = marks_of_events(types, owners, envelope, minting, single=single)
+        if isinstance(found, Refusal):
+            return Fault(found, retry)
+        marks = found
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
     append = _append(place, types, envelope, ids, retry, expected, minting, *marks)

@@ -141,6 +141,12 @@ class Catalog:
         """Whether this tenant is suspended, or going."""
         return bool(self._resting) and tenant_id in self._resting
 
+    def serves(self, tenant_id: UUID) -> bool:
+        """Whether requests of this tenant are answered by its spec here: it neither rests nor is unserved."""
+        if not self._resting and not self._unreadable:  # as mostly
+            return True
+        return not self.resting(tenant_id) and not self.unserved(tenant_id)
+
     @property
     def any_resting(self) -> bool:
         return bool(self._resting)

@@ -213,8 +213,7 @@ class Authenticator:
         handle = principal.handle
         if (
             principal.scope < scope
-            or self._catalog.unserved(principal.tenant.id)
-            or self._catalog.resting(principal.tenant.id)
+            or not self._catalog.serves(principal.tenant.id)
             or self._requests.bound(handle)
         ):
             return False
