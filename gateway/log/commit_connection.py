@@ -50,13 +50,9 @@ def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[Se
     if chain_over(before[1], run) != after[1]:
         raise ChainBroken(f"rows after seq {before[0]} do not give the chain at {after[0]}")
     claims = claim_columns(run)
-    return Ready(before, after, commit_columns(run), claims, "_claiming" if claims else _kind(run))
-
-
-def _kind(run: Sequence[SequencedAppend]) -> str:
-    if any(placed.tags for placed in run):
-        return ""
-    return "_untagged" if any(placed.chosen for placed in run) else "_plain"
+    plain = not any(placed.chosen or placed.tags for placed in run)
+    kind = "_claiming" if claims else "_plain" if plain else ""
+    return Ready(before, after, commit_columns(run), claims, kind)
 
 
 class CommitConnection:

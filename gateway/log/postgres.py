@@ -103,23 +103,15 @@ SQL["commit_in_turn"] = re.sub(
 for _name in ("commit", "commit_in_turn"):
     _claiming = SQL[_name].replace("\n)\nSELECT count", f"\n{_load('change_claims')}\nSELECT count")
     SQL[f"{_name}_claiming"] = _claiming
-    # Without tags, and without identities that clients chose either: to insert none of them costs as much as
-    # most of a row. Postgres has to know the type of each parameter, so the end names those that nothing else
-    # uses.
-    for _kind, _first, _unused in (
-        ("_untagged", "tagged", "$32::text, $33::text"),
-        (
-            "_plain",
-            "remembered",
-            "$27::text, $28::bytea, $29::text, $30::text, $31::bytea, $32::text, $33::text",
-        ),
-    ):
-        SQL[_name + _kind] = re.sub(
-            rf", {_first} AS \(.*\nSELECT count\(\*\) FROM inserted",
-            f"\nSELECT count(*) FROM inserted WHERE num_nulls({_unused}) >= 0",
-            SQL[_name],
-            flags=re.DOTALL,
-        )
+    # Without tags and identities that clients chose: to insert none of them costs as much as most of a row.
+    # Postgres has to know the type of each parameter, so the end names those that nothing else uses.
+    SQL[f"{_name}_plain"] = re.sub(
+        r", remembered AS \(.*\nSELECT count\(\*\) FROM inserted",
+        "\nSELECT count(*) FROM inserted WHERE num_nulls("
+        "$27::text, $28::bytea, $29::text, $30::text, $31::bytea, $32::text, $33::text) >= 0",
+        SQL[_name],
+        flags=re.DOTALL,
+    )
 for _name, _place in (("page", "seq > $2"), ("back", "seq < $2")):
     SQL[f"outbox_{_name}_at"] = SQL[f"outbox_{_name}"].replace(
         f"WHERE p = $1 AND {_place}", f"WHERE p = $1 AND seq = ANY($13::bigint[]) AND {_place}"

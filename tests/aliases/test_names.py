@@ -232,7 +232,7 @@ def test_a_line_that_is_none_says_why(text: bytes, told: str) -> None:
 
 
 def test_a_file_that_gives_a_name_twice_is_refused() -> None:
-    with pytest.raises(CannotImport, match="line 2: VNO-1 stands in line 1"):
+    with pytest.raises(CannotImport, match="line 2: VNO-1 is in line 1"):
         read([line("VNO-1", KEYS[0]), line("vno-1", KEYS[1])], declared())
 
 

@@ -373,13 +373,13 @@ async def test_a_fold_beyond_its_deadline_is_a_503_and_continues_where_it_was(
         serving(replace(own_config, fold_deadline_s=0.1)) as served,
         new_client(served.url, heavy_account.admin) as client,
     ):
-        key = await listed(client, "was_cleaned", 8)
+        key = await listed(client, "was_cleaned", 30)
         told = refused(await client.get(f"/list/{key}"), 503, "unavailable")
-        assert "of 8 events by now" in told["error"]
+        assert "of 30 events by now" in told["error"]
         answers = [told["error"]]
         while (response := await client.get(f"/list/{key}")).status_code == 503:
             answers.append(response.json()["error"])
-        assert response.json()["metadata"]["length"] == 8
+        assert response.json()["metadata"]["length"] == 30
         assert len(set(answers)) == len(answers), "each began where the one before had ended"
 
 

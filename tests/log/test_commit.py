@@ -153,15 +153,11 @@ async def test_only_a_run_with_tags_or_chosen_identities_inserts_any() -> None:
     one, two = append(new_stream()), append(new_stream(), key=b"k")
     plain = placed(one, 1, 1)
     chosen, tagged = placed(two, 1, 2), with_tags(placed(one, 1, 2), (("a:1",),))
-    for run, kind in (([plain], "_plain"), ([plain, chosen], "_untagged"), ([plain, tagged], "")):
+    for run, kind in (([plain], "_plain"), ([plain, chosen], ""), ([plain, tagged], "")):
         assert made_ready((0, ""), (run[-1].last_seq, chain_over("", run)), run).kind == kind
     for name in ("commit", "commit_in_turn"):
-        inserts = [re.findall(r"INSERT INTO (\w+)", SQL[name + kind]) for kind in ("_plain", "_untagged", "")]
-        assert inserts == [
-            ["outbox"],
-            ["outbox", "append_identity"],
-            ["outbox", "append_identity", "event_tag"],
-        ]
+        inserts = [re.findall(r"INSERT INTO (\w+)", SQL[name + kind]) for kind in ("_plain", "")]
+        assert inserts == [["outbox"], ["outbox", "append_identity", "event_tag"]]
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", '","'])

@@ -62,7 +62,7 @@ async def test_a_request_that_fails_on_the_fast_path_is_logged_and_counted(
 ) -> None:
     key = new_id()
     assert (await client.post(f"/order/{key}/was_noted", json=envelope())).status_code == 201  # a known key
-    break_method(monkeypatch, Log, "append_each")
+    break_method(monkeypatch, Log, "append_told")
     response = await client.post(f"/order/{key}/was_noted", json=envelope())
     assert (response.status_code, response.json()["code"]) == (504, "outcome_unknown")
     line = told(caplog, "fast_path_failed")

@@ -117,14 +117,10 @@ WITH swapped AS (
     RETURNING 1
 ), remembered AS (
     INSERT INTO append_identity (tenant, identity, p, seq, count, digest)
-    SELECT i.tenant, substr($28::bytea, 32 * i.n - 31, 32), swapped.p, i.seq, i.count,
-        substr($31::bytea, 32 * i.n - 31, 32)
-    FROM swapped, (
-        SELECT generate_subscripts($29::text::bigint[], 1) AS n,
-            unnest($27::text::uuid[]) AS tenant,
-            unnest($29::text::bigint[]) AS seq,
-            unnest($30::text::int[]) AS count
-    ) AS i
+    SELECT i.tenant, substr($28::bytea, 32 * i.ordinality::int - 31, 32), swapped.p, i.seq, i.count,
+        substr($31::bytea, 32 * i.ordinality::int - 31, 32)
+    FROM swapped, unnest($27::text::uuid[], $29::text::bigint[], $30::text::int[]) WITH ORDINALITY
+        AS i(tenant, seq, count)
 ), tagged AS (
     INSERT INTO event_tag (tag, seq)
     SELECT t.tag, t.seq FROM swapped, unnest($32::text::uuid[], $33::text::bigint[]) AS t(tag, seq)
