@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,6 +270,29 @@ async def test_while_postgres_is_away_or_a_loss_is_undecided_no_journal_goes(
 
     await until(trimmed)
     await check_invariants(place)
+
+
+async def test_a_commit_that_redis_does_not_know_of_yet_leaves_the_journal_later(open_log: OpenLog) -> None:
+    log = await open_log(journal_retention_s=0)
+    stream = new_stream()
+    partition, evictor = lane(log, stream).partition, log._evictor
+    await opened(log, stream)
+    await until(lambda: partition.watermark == partition.committed_seq)
+    evictor._in_touch = lambda: False  # its own looks trim nothing
+    told = partition.watermark
+    await appended(log, append(stream))
+    await until(lambda: partition.watermark == partition.committed_seq)
+    evictor._commits[partition.number].note(0, partition.committed_seq)
+    evictor._in_touch = lambda: True
+    committed, partition.watermark = partition.watermark, told  # as before Redis was told
+    await evictor._trim(partition, 0)
+    partition.watermark = committed
+    assert evictor._commits[partition.number].by(math.inf) == committed
+
+    async def trimmed() -> bool:
+        return not await log._scripts.servers.client.xlen(partition.keys.journal)
+
+    await until(trimmed)
 
 
 # -- a gateway

@@ -223,9 +223,10 @@ class Evictor:
         return max(float(of_streams), share * max(each.front_s(now) for each in self._commits))
 
     async def _trim(self, partition: Partition, age_s: float) -> int:
-        """The journal loses what was committed so long ago; the number of entries that it lost."""
+        """The journal loses what was committed so long ago; the number of entries that it lost. What Redis
+        does not know to be committed stays, and goes the next time."""
         commits = self._commits[partition.number]
-        seq = commits.by(self._loop.time() - age_s)
+        seq = min(commits.by(self._loop.time() - age_s), partition.watermark)
         if seq == 0 or not self._may_forget(partition):
             return 0
         trimmed, *_ = await self._run(partition, seq + 1)
