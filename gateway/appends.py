@@ -211,7 +211,9 @@ def event_identity(tenant: bytes, event_id: bytes) -> bytes:
 
 def key_identity(tenant: bytes, key: bytes) -> bytes:
     """`identity(tenant, "key", key)`, for every append with a key."""
-    return sha256(b"sluice/identity/116:%b3:key%d:%b" % (tenant, len(key), key)).digest()
+    digest = _new_sha256()
+    digest.update(b"sluice/identity/116:%b3:key%d:%b" % (tenant, len(key), key))
+    return digest.digest()
 
 
 def tag_key(tenant: bytes, tag: str) -> bytes:

@@ -123,10 +123,8 @@ class Declined:
     refusal: Refusal
 
 
-Outcome = (
+Known = (
     Appended
-    | Conflict
-    | ConditionFailed
     | UnknownPosition
     | RuleViolated
     | NotUnique
@@ -138,3 +136,6 @@ Outcome = (
     | Unchanged
     | Declined
 )
+"""Outcomes that are told without anything else having to be read."""
+
+Outcome = Known | Conflict | ConditionFailed

@@ -21,6 +21,7 @@ from gateway.outcomes import (
     Conflict,
     Declined,
     ImplicationRefused,
+    Known,
     Mismatch,
     NotCommitted,
     NotUnique,
@@ -174,22 +175,6 @@ def _matched(page: Page) -> dict[str, object]:
     whole = len(parts) == len(page.entries)
     following = None if whole and page.caught_up else encode(page.position) if whole else last
     return {"matched": parts, "matched_next": following}
-
-
-Known = (
-    Appended
-    | UnknownPosition
-    | RuleViolated
-    | NotUnique
-    | ImplicationRefused
-    | Mismatch
-    | NotCommitted
-    | OutcomeUnknown
-    | Quarantined
-    | Unchanged
-    | Declined
-)
-"""Outcomes that are told without anything else having to be read."""
 
 
 def known(outcome: Known, *, batch: bool) -> Answer:
