@@ -256,15 +256,13 @@ class ProjectionOutput:
             turn.budget.work(len(step.keys) // _KEYS_A_LOOK)
             left = 0
             for key in step.keys:
-                draft = drafts.get(key)
-                if draft is None:
-                    if key not in before:
-                        left += 1
-                        continue
-                    draft = drafts[key] = _Draft(before[key])
-                if held.size > ROWS_BYTES_MAX and held.is_full(drafts.values()):
+                full = held.size > ROWS_BYTES_MAX and held.is_full(drafts.values())
+                if full or key not in before:
                     left += 1
                     continue
+                draft = drafts.get(key)
+                if draft is None:
+                    draft = drafts[key] = _Draft(before[key])
                 draft.apply(step, misfits, turn.budget, held)
                 yield
             if left and several:
@@ -338,16 +336,20 @@ class _Held:
 class _Draft:
     """A row that events are applied to, opened once for all of them."""
 
-    __slots__ = ("_counted", "_created", "_length", "_opened", "_updated", "place")
+    __slots__ = ("_changed", "_counted", "_created", "_length", "_opened", "_updated", "place")
 
     def __init__(self, row: Row | None) -> None:
         self._begin(row if row is not None and row.data is not None else None)
         self._updated = 0 if row is None else row.updated_at_ms
         self.place: Place | None = None
+        self._changed = False
         self._counted = 0 if row is None or row.data is None else len(row.data)
 
     def measure(self, held: _Held) -> None:
-        """Counts it with what is held as long as it is."""
+        """Counts it with what is held as long as it is, if it was changed since the last time."""
+        if not self._changed:
+            return
+        self._changed = False
         if self._opened is not None:
             self._opened.settle()
             draft = self._opened.draft
@@ -366,10 +368,9 @@ class _Draft:
         self._created = 0 if row is None else row.created_at_ms
 
     def apply(self, step: _Step, misfits: list[Misfit], budget: Budget, held: _Held) -> None:
-        """Counts with what is held what operations make of it, but for those that only count. Raises
-        TakesLong."""
+        """Counts with what is held what operations make of it. Raises TakesLong."""
         recorded = step.event.recorded
-        self.place, self._updated = step.event.place, recorded.event.recorded_at_ms
+        self.place, self._updated, self._changed = step.event.place, recorded.event.recorded_at_ms, True
         do = step.plan.rule.do
         if do is None:
             self._begin(None)
@@ -380,6 +381,8 @@ class _Draft:
         self._length += 1
         counters, counts = self._opened, step.plan.counts
         if counts is not None and isinstance(step.data, dict) and counters.take(counts, step.data):
+            if counters.draft.size_at_most != self._counted:
+                self._count(held)
             return
         counters.settle()
         budget.work(1 + len(do) // OPERATIONS_A_LOOK)
