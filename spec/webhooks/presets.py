@@ -1,6 +1,6 @@
 """How webhook providers sign: `Scheme`, and the presets as data (presets.json).
 
-Owns what a scheme may say. Verification (gateway/intake) reads a scheme and knows no provider by name, so a
+Owns what a scheme may say. Verification (gateway/inbound) reads a scheme and knows no provider by name, so a
 new provider is a few lines of JSON.
 
 Words in `signed` are parts of the request (`SIGNED_WORDS`); any other text stands for itself. `delivery`
