@@ -258,8 +258,8 @@ _ROWS: Final = (
         "identities_not_read",
         "warning",
         ("partition", "reason"),
-        "Postgres could not be asked which Idempotency-Keys were committed since it last was; the gateway "
-        "asks again. Meanwhile keys are looked up one by one.",
+        "Postgres did not answer which Idempotency-Keys were committed since the last query; the gateway "
+        "asks again. Meanwhile it looks keys up one by one.",
         "If it persists: check Postgres.",
         lines_max=1,
     ),
@@ -352,7 +352,7 @@ _ROWS: Final = (
         "schedule_parked",
         "warning",
         ("tenant", "schedule", "reason"),
-        "A timer fired, and its event was refused.",
+        "A timer fired, and its event was rejected.",
         "Correct the cause of the rejection, then POST /_/schedules/{id}/run; or cancel it.",
     ),
     LogEvent(
@@ -367,8 +367,8 @@ _ROWS: Final = (
         "schedule_not_set",
         "warning",
         ("tenant", "path", "reason"),
-        "An event set no timer, since what the spec says at this place gives no value that fits, or takes "
-        "more than one event may.",
+        "An event set no timer: the spec's expression at this place gives no usable value, or takes more "
+        "work than one event may.",
         "Correct the schedule in the spec; set the timer by POST /_/schedules.",
     ),
     # Tenants
@@ -376,7 +376,7 @@ _ROWS: Final = (
         "console_act",
         "info",
         ("tenant", "key", "page"),
-        "The session of the key with this handle sent a form of the console; the API judged what it asked.",
+        "A console session of the key with this handle sent a form; the API checked the request.",
         "None: an audit record.",
     ),
     LogEvent(
@@ -390,7 +390,7 @@ _ROWS: Final = (
         "tenant_deleted",
         "info",
         ("tenant",),
-        "All that was the deleted tenant's own is gone; `GET /_/tenants/{id}` says how many events.",
+        "All data of a deleted tenant is gone; `GET /_/tenants/{id}` says how many events it had.",
         "None: an audit record.",
     ),
     LogEvent(
@@ -429,8 +429,8 @@ _ROWS: Final = (
         "names_failed",
         "error",
         ("tenant",),
-        "A bug, or an alias event that a newer release wrote: the gateway assigns no aliases until it is "
-        "gone.",
+        "A bug, or an alias event that a newer release wrote: the gateway assigns this tenant no aliases "
+        "until that is corrected.",
         "Run one release on all gateways. Else report it with the line.",
         lines_max=5,
     ),
@@ -573,16 +573,16 @@ _ROWS: Final = (
         "follower_unusable",
         "error",
         ("tenant", "follower", "reason"),
-        "A list or projection can't be kept by this process, or none of a spec's (`*`): a newer release "
-        "deployed it. Others are kept; what serves is served as it was.",
+        "This process can't update a list or projection, or none of a spec's (`*`): a newer release deployed "
+        "it. Reads get its rows as they are; the others are updated.",
         "Upgrade this process.",
     ),
     LogEvent(
         "followers_begin_again",
         "warning",
         ("tenant",),
-        "Postgres does not have the event behind which a tenant's lists and projections stand: it lost "
-        "commits. All of them are built from the beginning.",
+        "Postgres lost commits: it lacks the last event that a tenant's lists and projections have folded. "
+        "All of them are built from the beginning.",
         "None; reads answer 503 `behind` until the builds have caught up.",
     ),
     LogEvent(
@@ -591,7 +591,7 @@ _ROWS: Final = (
         ("reason",),
         "The database is a copy, or was restored: nothing is delivered from it. Appends and reads continue.",
         "If this one takes the original's place, or is to deliver for itself: `sluice adopt` "
-        "(docs/backups.md). Else nothing.",
+        "(docs/backups.md). Otherwise none.",
     ),
     LogEvent(
         "relay_started",

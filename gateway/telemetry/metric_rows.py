@@ -32,9 +32,9 @@ _ROWS: Final = (
         "counter",
         ("outcome",),
         "Appends by outcome: committed, replayed, conflict, condition_failed, unknown_position, "
-        "rule_violated, not_unique, mismatch, not_committed, unknown, unchanged, declined, "
-        "quarantined. An append that rules judge again "
-        "since others were faster counts a conflict each time.",
+        "rule_violated, not_unique, implication_refused, mismatch, not_committed, unknown, unchanged, "
+        "declined, quarantined. An append that rules judge again because another was faster counts as a "
+        "conflict each time.",
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
     ),
     MetricRow(
@@ -42,13 +42,13 @@ _ROWS: Final = (
         "counter",
         ("outcome",),
         "Kept states of long streams: written, and used in place of the events before them.",
-        "None written although long streams grow: what reads them after a restart takes long.",
+        "None written although long streams grow: their first reads after a restart are slow.",
     ),
     MetricRow(
         "sluice_rules_judged_again_total",
         "counter",
         (),
-        "Appends that rules judged once more, since another one was faster.",
+        "Appends that rules judged again because another one was faster.",
         "A rate above that of the accepted appends: several gateways write to one aggregate with rules.",
     ),
     MetricRow(
@@ -213,7 +213,7 @@ _ROWS: Final = (
         "counter",
         (),
         "Queries of Postgres for appends by Idempotency-Key or event id; one more each time an append is "
-        "sequenced again. New keys are mostly known without.",
+        "sequenced again. New keys mostly need none.",
         "Near the rate of appends with a key, SLUICE_IDENTITY_FILTER_BYTES_MAX may be spent.",
     ),
     MetricRow(
@@ -393,23 +393,23 @@ _ROWS: Final = (
         "sluice_followers_behind",
         "gauge",
         (),
-        "Events of the partition that the list or projection furthest behind has not folded, of those that "
-        "serve. Of the whole instance.",
+        "Events of its partition that the list or projection furthest behind, of those that serve, has not "
+        "folded. Of the whole instance.",
         "A value that only grows: no process relays, or the one that does is too slow.",
     ),
     MetricRow(
         "sluice_schedules",
         "gauge",
         ("state",),
-        "Timers that are pending or parked (refused when they fired). Of the whole instance.",
-        "Any that is parked: GET /_/schedules?state=parked says why.",
+        "Timers that are pending or parked (rejected when they fired). Of the whole instance.",
+        "Any parked: GET /_/schedules?state=parked says why.",
     ),
     MetricRow(
         "sluice_schedules_late_seconds",
         "gauge",
         (),
-        "For how long the pending timer waits that was due first. Of the whole instance.",
-        "Above 60: no gateway fires timers (SLUICE_REACTIONS is off at all), or its tenant is full.",
+        "How long the longest-waiting pending timer is overdue. Of the whole instance.",
+        "Above 60: no gateway fires timers (SLUICE_REACTIONS is off at all of them), or its tenant is full.",
     ),
     MetricRow(
         "sluice_sagas_stuck",

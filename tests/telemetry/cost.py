@@ -11,19 +11,20 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 
+from gateway.http.asgi_extension import EXTENSION, WHOLE
 from gateway.http.metrics import MetricsMiddleware
 from gateway.http.request import Message, Receive, Scope, Send
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.steps import Telemetry
 
 ROUNDS = 20_000
-START: Message = {"type": "http.response.start", "status": 201}
-BODY: Message = {"type": "http.response.body"}
-SCOPE: Scope = {"method": "POST"}
-
-
-async def nothing() -> None:
-    return
+ANSWER: Message = {
+    "type": WHOLE,
+    "status": 201,
+    "head": b"x-correlation-id: 0197f3a0-0000-7000-8000-000000000000\r\n",
+    "body": b"",
+}
+SCOPE: Scope = {"method": "POST", "extensions": {EXTENSION: {}}}
 
 
 def drop(_message: Message) -> Awaitable[None]:
@@ -31,12 +32,11 @@ def drop(_message: Message) -> Awaitable[None]:
 
 
 async def receive() -> Message:
-    return BODY
+    return ANSWER
 
 
 def answer(_scope: Scope, _receive: Receive, send: Send) -> Awaitable[None]:
-    send(START)
-    send(BODY)
+    send(ANSWER)
     return _DONE
 
 

@@ -17,6 +17,7 @@ from gateway.telemetry.log_events import COMMON_FIELDS, LIBRARY, LOG_EVENTS
 from gateway.telemetry.metric_rows import METRICS
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.reference import updated
+from tests.telemetry import cost
 
 SOURCES = Path(gateway.__file__).parent
 PAGE = SOURCES.parent / "docs" / "observability.md"
@@ -181,3 +182,11 @@ def test_the_page_names_nothing_that_is_not_there() -> None:
     assert set(re.findall(r"SLUICE_[A-Z_]+", page)) <= settings
     named = set(re.findall(r"\bsluice_[a-z_]+", page))
     assert named <= METRICS.keys(), named - METRICS.keys()
+
+
+def test_the_cost_of_the_metrics_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cost, "ROUNDS", 1)
+    cost.main(30)
+    assert "an append in a batch of 30: " in capsys.readouterr().out
