@@ -39,6 +39,9 @@ _EVENT_LOOKS: Final = 2
 _LOOK_BYTES: Final = 1024
 """What takes about as long as to test an item: half of a light event, and so many bytes that are read."""
 
+_MADE_LOOKS: Final = 4
+"""What takes about as long as to make a short append, or to read a short state of a saga."""
+
 _T = TypeVar("_T")
 _threads: Final = ThreadPoolExecutor(1, thread_name_prefix="follow")
 
@@ -133,6 +136,20 @@ async def taking(looks: int) -> None:
     more may be done in it, waits for the next one."""
     if not _at_once.takes(looks):
         await asyncio.sleep(0)
+
+
+async def making(size: int, make: Callable[[], _T], *, light: bool = True) -> _T:
+    """What `make` returns, which reads and copies so many bytes: at once, or beside the event loop where they
+    are many, or where it takes long for another reason (not `light`)."""
+    if light and size <= LIGHT_BYTES:
+        await taking(_MADE_LOOKS + size // _LOOK_BYTES)
+        return make()
+
+    def work(turn: Turn) -> Steps[_T]:
+        yield
+        return make()
+
+    return await folding(1, max(size, LIGHT_BYTES + 1), work)
 
 
 def fold_in_turns(

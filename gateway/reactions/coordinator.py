@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -27,7 +26,7 @@ from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.follow import threads
 from gateway.follow.model import Event
-from gateway.follow.threads import Steps, folding, taking
+from gateway.follow.threads import Steps, folding, making, taking
 from gateway.outcomes import (
     Conflict,
     ImplicationRefused,
@@ -40,10 +39,10 @@ from gateway.outcomes import (
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch
-from gateway.reactions.outputs import append_of_saga
+from gateway.reactions.outputs import append_of_saga, are_light
 from gateway.reactions.sagas import State, Turn, decode_state
+from gateway.reactions.waiting import Due, Stands, Turns, Waiting
 from gateway.state import Budget
-from gateway.state.templates import COPIED_BYTES
 from spec.sagas import SAGA_TYPE, Saga
 
 logger = logging.getLogger("sluice.reactions")
@@ -51,70 +50,20 @@ logger = logging.getLogger("sluice.reactions")
 DUE_AT_ONCE: Final = 100
 TURNS_AT_ONCE: Final = 64
 """Of a tenant: so many sagas' appends are committed together."""
+WAITING_AT_ONCE: Final = 1_000
+WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of the sagas that wait for the events of a page, those that are read at a time; one more may be longer."""
 AGAIN_S: Final = 0.2
 _SAGA_LOOKS: Final = 4
 _SAGAS_A_LOOK: Final = 32
 """What a turn of a short saga takes, in tests of items; to compare so many triggers takes as long as one."""
+_FIRST: Final = PgUUID(bytes(16))
 APPEND_S: Final = 5.0
 """For how long a turn is tried; afterwards its page of events is looked at again later."""
 _encode: Final = msgspec.json.Encoder().encode
 
 Submit = Callable[[Append], Awaitable[Outcome]]
 SpecOf = Callable[[bytes, int], Awaitable[Deployed | None]]
-
-
-@dataclass(slots=True)
-class Stands:
-    """A saga as its newest event says."""
-
-    id: bytes
-    state: State
-    length: int
-    seq: int = 0
-    waits: tuple[str, str | None, frozenset[str]] | None = None
-    """Aggregate type, key (None: by correlation only), event types."""
-    timeout_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """A turn that is to be taken."""
-
-    saga: Saga
-    stands: Stands
-    turn: Turn
-    cause: bytes
-
-
-class _Waiting:
-    """Sagas by what they wait for, so that an event is compared with none."""
-
-    def __init__(self) -> None:
-        self._newest: dict[bytes, Stands] = {}
-        self._by: dict[tuple[str, str | bytes, str], list[Stands]] = {}
-        """Aggregate type, key or correlation id, event type."""
-
-    def put(self, stands: Stands) -> None:
-        """In place of what the saga waited for before."""
-        self._newest[stands.id] = stands
-        if stands.waits is None:
-            return
-        of, key, types = stands.waits
-        correlation = UUID(stands.state.correlation_id).bytes
-        for event_type in types:
-            for at in (correlation,) if key is None else (correlation, key):
-                self._by.setdefault((of, at, event_type), []).append(stands)
-
-    def take(self, event: Event) -> list[Stands]:
-        """Those that wait for it. They wait no longer: their next event says what for then."""
-        of, recorded = event.recorded.stream.aggregate_type, event.recorded
-        taken = []
-        for at in (recorded.stream.key, recorded.event.correlation_id):
-            for each in self._by.pop((of, at, recorded.event.type), ()):
-                if each.waits is not None and self._newest[each.id] is each:
-                    each.waits = None
-                    taken.append(each)
-        return taken
 
 
 class Coordinator:
@@ -129,37 +78,39 @@ class Coordinator:
     async def look(self, tenant: bytes, events: Sequence[Event]) -> list[tuple[object, ...]]:
         """Takes the turns that these events bring; the rows of the sagas whose events are among them, to be
         written with the place behind the events. Raises PostgresTrouble."""
-        waiting = await self._concerned(tenant, events)
+        turns = Turns(partial(self._take_all, tenant))
         changed: dict[bytes, Stands] = {}
-        due: list[_Due] = []
+        waiting = Waiting()
         for event in events:
-            stream = event.recorded.stream
-            if stream.aggregate_type == SAGA_TYPE:
+            if event.recorded.stream.aggregate_type == SAGA_TYPE:
                 found = await self._stands(tenant, event)
                 if found is not None:
                     changed[found.id] = found
                     waiting.put(found)
-                    due += await self._next(tenant, found, event)
+                    await turns.add(await self._next(tenant, found, event))
                 continue
-            due += await self._begun(tenant, event)
-            for each in waiting.take(event):
-                await taking(_SAGA_LOOKS)
-                due += await self._came(tenant, each, event)
-        await self._take_all(tenant, due)
+            await turns.add(await self._begun(tenant, event))
+            await self._came_to(tenant, waiting, event, turns)
+        async for others in self._concerned(tenant, events, changed):
+            for event in events:
+                await self._came_to(tenant, others, event, turns)
+        await turns.take()
         return [_row(tenant, each) for each in changed.values()]
 
     async def late(self, tenant: bytes, looked_at: datetime) -> None:
         """Fails steps that had waited too long at a time up to which all events of the tenant were looked at.
         Raises PostgresTrouble."""
-        due: list[_Due] = []
-        for row in await fetch(self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE, looked_at):
-            state = decode_state(row["data"])
+        turns = Turns(partial(self._take_all, tenant))
+        for row in await fetch(
+            self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE, looked_at, WAITING_BYTES_MAX
+        ):
+            state = await _read(row["data"])
             saga = await self._saga(tenant, state)
             if saga is not None:
                 why = f"Step {saga.steps[state.step].name} timed out."
                 stands = Stands(row["id"].bytes, state, row["length"])
-                due.append(_Due(saga, stands, await _failed(saga, state, why), _cause(state)))
-        await self._take_all(tenant, due)
+                await turns.add([Due(saga, stands, await _failed(saga, state, why), _cause(state))])
+        await turns.take()
 
     async def retry(self, tenant: bytes, saga_id: bytes) -> bool:
         """Compensates a stuck saga once more; False where it is not stuck. Raises PostgresTrouble."""
@@ -168,7 +119,7 @@ class Coordinator:
         if stands is None or saga is None:
             return False
         turn = await _failed(saga, stands.state, stands.state.reason or "")
-        await self._take(tenant, _Due(saga, stands, turn, _cause(stands.state)))
+        await self._take(tenant, Due(saga, stands, turn, _cause(stands.state)))
         return True
 
     async def abandon(self, tenant: bytes, saga_id: bytes) -> bool:
@@ -178,40 +129,48 @@ class Coordinator:
         if stands is None or saga is None:
             return False
         after = msgspec.structs.replace(stands.state, state="abandoned")
-        await self._take(tenant, _Due(saga, stands, Turn("_was_abandoned", after), _cause(stands.state)))
+        await self._take(tenant, Due(saga, stands, Turn("_was_abandoned", after), _cause(stands.state)))
         return True
 
     async def _stuck(self, tenant: bytes, saga_id: bytes) -> Stands | None:
         rows = await fetch(self._pool, "get_saga", PgUUID(tenant), PgUUID(saga_id))
         if not rows or rows[0]["state"] != "stuck":
             return None
-        return Stands(saga_id, decode_state(rows[0]["data"]), rows[0]["length"])
+        return Stands(saga_id, await _read(rows[0]["data"]), rows[0]["length"])
 
     # ---- events ----
 
-    async def _concerned(self, tenant: bytes, events: Sequence[Event]) -> _Waiting:
-        """Those that may wait for one of these events."""
-        waiting = _Waiting()
+    async def _concerned(
+        self, tenant: bytes, events: Sequence[Event], known: Mapping[bytes, Stands]
+    ) -> AsyncIterator[Waiting]:
+        """Those that may wait for one of these events, some at a time; those that are `known` from events of
+        their own, which are newer, are left out."""
         others = [each.recorded for each in events if each.recorded.stream.aggregate_type != SAGA_TYPE]
         if not others:
-            return waiting
-        rows = await fetch(
-            self._pool, "waiting_sagas", PgUUID(tenant),
+            return
+        wanted = (
             [each.stream.aggregate_type for each in others], [each.stream.key for each in others],
             [PgUUID(each) for each in {each.event.correlation_id for each in others}],
         )  # fmt: skip
-        for row in rows:
-            await taking(_SAGA_LOOKS + len(row["data"]) // COPIED_BYTES)
-            waits = (row["waits_type"], row["waits_key"], frozenset(row["waits_events"]))
-            waiting.put(Stands(row["id"].bytes, decode_state(row["data"]), row["length"], waits=waits))
-        return waiting
+        behind = _FIRST
+        while rows := await fetch(
+            self._pool, "waiting_sagas", PgUUID(tenant), *wanted, behind, WAITING_AT_ONCE, WAITING_BYTES_MAX
+        ):
+            waiting = Waiting()
+            for row in rows:
+                saga_id = row["id"].bytes
+                if saga_id not in known:
+                    waits = (row["waits_type"], row["waits_key"], frozenset(row["waits_events"]))
+                    waiting.put(Stands(saga_id, await _read(row["data"]), row["length"], waits=waits))
+            behind = rows[-1]["id"]
+            yield waiting
 
     async def _stands(self, tenant: bytes, event: Event) -> Stands | None:
         """What an event of a saga's stream says."""
         recorded = event.recorded
-        await taking(_SAGA_LOOKS + len(recorded.event.payload or b"") // COPIED_BYTES)
-        state = decode_state(recorded.event.payload or b"{}")
-        stands = Stands(UUID(recorded.stream.key).bytes, state, recorded.version, event.place.seq)
+        data = recorded.event.payload or b"{}"
+        state = await _read(data)
+        stands = Stands(UUID(recorded.stream.key).bytes, state, recorded.version, event.place.seq, data)
         saga = await self._saga(tenant, state)
         if saga is None or state.state != "running" or state.step < 0:
             return stands
@@ -223,7 +182,7 @@ class Coordinator:
             stands.timeout_s = None if step.timeout_ms is None else step.timeout_ms / 1000
         return stands
 
-    async def _next(self, tenant: bytes, stands: Stands, event: Event) -> list[_Due]:
+    async def _next(self, tenant: bytes, stands: Stands, event: Event) -> list[Due]:
         """Its next turn, where nothing has to come first."""
         saga = await self._saga(tenant, stands.state)
         if saga is None or stands.state.state != "running" or stands.waits is not None:
@@ -233,9 +192,9 @@ class Coordinator:
             turn = await _failed(saga, stands.state, failing)
         else:
             turn = await _decided(stands.state, partial(sagas.next_turn, saga, stands.state))
-        return [_Due(saga, stands, turn, event.recorded.event.id)]
+        return [Due(saga, stands, turn, event.recorded.event.id)]
 
-    async def _begun(self, tenant: bytes, event: Event) -> list[_Due]:
+    async def _begun(self, tenant: bytes, event: Event) -> list[Due]:
         """The first turns of the sagas that this event triggers, by the spec that it was appended under."""
         recorded = event.recorded
         deployed = await self._spec_of(tenant, recorded.event.spec_rev)
@@ -253,17 +212,23 @@ class Coordinator:
                     saga, recorded.event.spec_rev, recorded, str(UUID(bytes=cause)), correlation
                 )
                 stands = Stands(sagas.saga_id(saga.name, cause), state, 0)
-                found.append(_Due(saga, stands, Turn("_was_started", state), cause))
+                found.append(Due(saga, stands, Turn("_was_started", state), cause))
         return found
 
-    async def _came(self, tenant: bytes, stands: Stands, event: Event) -> list[_Due]:
+    async def _came_to(self, tenant: bytes, waiting: Waiting, event: Event, turns: Turns) -> None:
+        await taking(1)
+        for each in waiting.take(event):
+            await taking(_SAGA_LOOKS)
+            await turns.add(await self._came(tenant, each, event))
+
+    async def _came(self, tenant: bytes, stands: Stands, event: Event) -> list[Due]:
         """What a step waits for. That it came is an event of its own: the next turn follows from that."""
         saga = await self._saga(tenant, stands.state)
         if saga is None:
             return []
         said = sagas.said_of(event.recorded, str(UUID(bytes=event.recorded.event.id)))
         after = sagas.awaited(saga, stands.state, said)
-        return [_Due(saga, stands, Turn("_step_was_awaited", after), event.recorded.event.id)]
+        return [Due(saga, stands, Turn("_step_was_awaited", after), event.recorded.event.id)]
 
     # ---- turns ----
 
@@ -272,14 +237,14 @@ class Coordinator:
         deployed = await self._spec_of(tenant, state.spec_rev)
         return None if deployed is None else deployed.spec.sagas.get(state.saga)
 
-    async def _take_all(self, tenant: bytes, due: Sequence[_Due]) -> None:
+    async def _take_all(self, tenant: bytes, due: Sequence[Due]) -> None:
         """Raises PostgresTrouble once all have ended."""
-        of: dict[bytes, list[_Due]] = {}
+        of: dict[bytes, list[Due]] = {}
         for each in due:
             of.setdefault(each.stands.id, []).append(each)
         room = asyncio.Semaphore(TURNS_AT_ONCE)
 
-        async def in_order(turns: list[_Due]) -> None:
+        async def in_order(turns: list[Due]) -> None:
             async with room:
                 for each in turns:
                     await self._take(tenant, each)
@@ -289,7 +254,7 @@ class Coordinator:
             if outcome is not None:
                 raise outcome
 
-    async def _take(self, tenant: bytes, due: _Due) -> None:
+    async def _take(self, tenant: bytes, due: Due) -> None:
         """Appends a turn. One that is refused makes the saga fail; one that compensates, makes it stuck."""
         saga, stands, turn, cause = due.saga, due.stands, due.turn, due.cause
         refused = await self._append(tenant, stands, turn, cause)
@@ -316,7 +281,8 @@ class Coordinator:
             return _encode(sagas.with_emitted(turn, streams, ids))
 
         while True:
-            append = append_of_saga(
+            make = partial(
+                append_of_saga,
                 deployed,
                 stream,
                 stands.length,
@@ -328,6 +294,7 @@ class Coordinator:
                 now_ms=time.time_ns() // 1_000_000,
                 event_bytes_max=self._event_bytes_max,
             )
+            append = await making(turn.size, make, light=are_light(deployed, turn.emissions))
             if isinstance(append, str):
                 return append
             match await self._submit(append):
@@ -343,6 +310,11 @@ class Coordinator:
                     return f"{path} is another aggregate's."
                 case outcome:
                     return f"it was answered {type(outcome).__name__}"
+
+
+async def _read(data: bytes) -> State:
+    """What was stored, read where that holds up nothing else."""
+    return await making(len(data), partial(decode_state, data))
 
 
 async def _failed(saga: Saga, state: State, reason: str) -> Turn:
@@ -376,5 +348,5 @@ def _row(tenant: bytes, stands: Stands) -> tuple[object, ...]:
     of, key, types = stands.waits or (None, None, frozenset[str]())
     return (
         PgUUID(stands.id), PgUUID(tenant), stands.state.saga, stands.state.state, stands.length, stands.seq,
-        _encode(stands.state), of, key, sorted(types), UUID(stands.state.correlation_id), stands.timeout_s,
+        stands.data, of, key, sorted(types), UUID(stands.state.correlation_id), stands.timeout_s,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from asyncpg.pgproto.pgproto import UUID as PgUUID
 
 from gateway.aggregates.judging import DeployedOf
 from gateway.appends import Append, Appended
+from gateway.follow.threads import making
 from gateway.outcomes import (
     ConditionFailed,
     Declined,
@@ -36,7 +38,7 @@ from gateway.outcomes import (
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
 from gateway.reactions.endings import Ending, Endings
-from gateway.reactions.outputs import SCHEDULER, append_of, unless
+from gateway.reactions.outputs import SCHEDULER, append_of, are_light, unless
 from gateway.reactions.timers import Emission, Watched
 from gateway.tasks import ended
 
@@ -162,11 +164,13 @@ class Firing:
             await self._put_off(tenant, row, settled=True)
             return
         trigger = row["trigger_id"]
-        append = append_of(
+        emission = _emission_of(row["emit"])
+        make = partial(
+            append_of,
             deployed,
             tenant,
             timer,
-            _emission_of(row["emit"]),
+            emission,
             actor=SCHEDULER,
             correlation_id=row["correlation_id"].bytes,
             causation_id=None if trigger is None else trigger.bytes,
@@ -174,6 +178,7 @@ class Firing:
             now_ms=time.time_ns() // 1_000_000,
             event_bytes_max=self._event_bytes_max,
         )
+        append = await making(len(row["emit"]), make, light=are_light(deployed, (emission,)))
         if isinstance(append, str):
             await self._end(row, "parked", append)
             return

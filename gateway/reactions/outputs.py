@@ -17,6 +17,16 @@ SCHEDULER = ("system_scheduler", "event_scheduler")
 """Who a timer's event is by."""
 
 
+def are_light(deployed: Deployed, emissions: Sequence[Emission]) -> bool:
+    """Whether their schemas check them in a moment."""
+    for each in emissions:
+        declared = deployed.spec.aggregate_types.get(each.aggregate_type)
+        event_type = None if declared is None else declared.events.get(each.event_type)
+        if event_type is not None and not event_type.is_light(bytes(each.data)):
+            return False
+    return True
+
+
 def append_of(
     deployed: Deployed,
     tenant: bytes,

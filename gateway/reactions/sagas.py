@@ -83,6 +83,11 @@ class Turn(msgspec.Struct, frozen=True):
     step: str | None = None
     actor: tuple[str, str] = COORDINATOR
 
+    @property
+    def size(self) -> int:
+        """Bytes of data, of the state and of what it emits."""
+        return self.after.size + sum([len(memoryview(each.data)) for each in self.emissions])
+
 
 decode_state = msgspec.json.Decoder(State).decode
 

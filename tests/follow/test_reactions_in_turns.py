@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from unittest.mock import AsyncMock
@@ -10,16 +12,19 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from asyncpg.pgproto.pgproto import UUID as PgUUID
 
 from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
 from gateway.follow.model import Event
 from gateway.follow.threads import folding
 from gateway.outcomes import Conflict
-from gateway.reactions.coordinator import Coordinator, Stands, _Waiting
+from gateway.reactions import coordinator as coordinator_module
+from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.reactor import Reactor
 from gateway.reactions.sagas import Emitted, begun, failed, next_turn
 from gateway.reactions.timers import Faulty, Timer, timers_of
+from gateway.reactions.waiting import Stands, Waiting
 from gateway.relay.position import Place
 from gateway.state import AT_ONCE_LOOKS, Budget
 from spec.errors import Faults
@@ -202,19 +207,38 @@ async def test_an_event_is_compared_with_no_saga_that_waits(
     steps = {"first": Emitted("", "thing", key, "was_set")}
     text = msgspec.json.encode(msgspec.structs.replace(state, step=0, steps=steps))
 
-    async def fetch(*_: object) -> list[dict[str, Any]]:
-        one = {
+    stored = [
+        {
+            "id": PgUUID(n.to_bytes(16)),
             "data": text,
             "length": 2,
             "waits_type": "thing",
             "waits_key": key,
             "waits_events": ["was_set"],
         }
-        return [{"id": AsyncMock(bytes=uuid4().bytes), **one} for _ in range(count)]
+        for n in range(1, count + 1)
+    ]
+    read: list[int] = []
+
+    async def fetch(pool: object, name: str, *args: Any) -> list[dict[str, Any]]:
+        assert name == "waiting_sagas"
+        behind, most, _ = args[-3:]
+        rows = [row for row in stored if row["id"] > behind][:most]  # type: ignore[operator]
+        read.append(len(rows))
+        return rows
 
     monkeypatch.setattr("gateway.reactions.coordinator.fetch", fetch)
+    monkeypatch.setattr("gateway.reactions.coordinator.WAITING_AT_ONCE", 128)
+    monkeypatch.setattr("gateway.reactions.waiting.TURNS_MAX", 100)
     said: list[str] = []
     coordinator = coordinating(of, said)
+    taken_at_once, take_all = list[int](), coordinator._take_all
+
+    async def counted(tenant: bytes, due: Sequence[Any]) -> None:
+        taken_at_once.append(len(due))
+        await take_all(tenant, due)
+
+    coordinator._take_all = counted  # type: ignore[method-assign]
     stream = Stream(TENANT, "thing", key)
     followed = [
         Event(Place(n, b"mark"), Recorded(stream, n, event(type="was_set", payload=b"{}")), b"")
@@ -222,6 +246,8 @@ async def test_an_event_is_compared_with_no_saga_that_waits(
     ]
     await coordinator.look(TENANT, followed)
     assert said == ["_step_was_awaited"] * count
+    assert read == [128, 128, 44, 0]
+    assert taken_at_once == [100, 100, 100, 0]
     assert 0 < turns.most <= AT_ONCE_LOOKS
 
 
@@ -230,7 +256,7 @@ def test_a_correlation_id_is_waited_for_too() -> None:
     awaited = happened("was_set", b"{}")
     correlation = str(UUID(bytes=awaited.recorded.event.correlation_id))
     state = begun(saga, 1, happened("was_begun", b"{}").recorded, str(uuid4()), correlation)
-    waiting = _Waiting()
+    waiting = Waiting()
     old = Stands(b"1", state, 1, waits=("thing", None, frozenset({"was_set", "was_begun"})))
     waiting.put(old)
     assert not waiting.take(happened("was_timed", b"{}"))
@@ -238,3 +264,41 @@ def test_a_correlation_id_is_waited_for_too() -> None:
     waiting.put(new)
     assert waiting.take(awaited) == [new]
     assert not waiting.take(awaited)
+
+
+async def test_a_long_state_is_read_and_written_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names: dict[str, str] = {}
+
+    def noted(name: str, function: Any) -> Any:
+        def called(*args: Any, **named: Any) -> Any:
+            names[name] = threading.current_thread().name
+            return function(*args, **named)
+
+        return called
+
+    for name, module in (("decode_state", coordinator_module), ("append_of_saga", coordinator_module)):
+        monkeypatch.setattr(module, name, noted(name, getattr(module, name)))
+    of = spec()
+    appends: list[Any] = []
+
+    async def submit(append: Any) -> Any:
+        appends.append(append)
+        return Conflict(1)
+
+    coordinator = Coordinator(
+        None, submit, AsyncMock(return_value=Deployed(1, of, b"")), EVENT_BYTES_MAX  # type: ignore[arg-type]
+    )  # fmt: skip
+    trigger = happened("was_begun", b'{"text":"%b"}' % (b"x" * 200_000)).recorded
+    state = begun(of.sagas["chain"], 1, trigger, str(uuid4()), str(uuid4()))
+    payload = msgspec.json.encode(state)
+    stream = Stream(TENANT, "_saga", str(uuid4()))
+    started = Recorded(stream, 1, event(type="_was_started", payload=payload))
+    (row,) = await coordinator.look(TENANT, [Event(Place(1, b"mark"), started, b"")])
+    assert payload in row
+    assert [each.type for each in appends[0].events] == ["was_set", "_step_was_emitted"]
+    assert {name: thread.startswith("follow") for name, thread in names.items()} == {
+        "decode_state": True,
+        "append_of_saga": True,
+    }

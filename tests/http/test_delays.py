@@ -128,4 +128,32 @@ async def test_a_step_is_late_only_once_all_events_up_to_its_end_were_looked_at(
     )  # fmt: skip
     for looked_at_s, late in ((-2.0, 0), (0.0, 1)):
         looked_at = datetime.fromtimestamp(time.time() + looked_at_s, UTC)
-        assert len(await own_outbox.fetch(statement("due_sagas"), tenant, 100, looked_at)) == late
+        assert len(await own_outbox.fetch(statement("due_sagas"), tenant, 100, looked_at, 1)) == late
+
+
+async def test_sagas_that_wait_are_read_some_at_a_time(own_outbox: asyncpg.Pool) -> None:
+    tenant, other = UUID((await open_account(own_outbox, SHOP)).id), uuid4()
+    ids = sorted(uuid4() for _ in range(7))
+    for n, each in enumerate(ids):
+        key, correlation = ("K", other) if n % 2 else ("none", tenant)
+        await own_outbox.execute(
+            "INSERT INTO saga (id, tenant, name, state, length, seq, data, correlation_id, due_at,"
+            " waits_type, waits_key) VALUES ($1, $2, 'checkout', 'running', 1, 1, $3, $4, now(), 'cart', $5)",
+            each, tenant, b"x" * 100, correlation, key,
+        )  # fmt: skip
+    wanted = tenant, ["cart"], ["K"], [tenant]
+
+    async def found(behind: UUID, most: int, bytes_max: int) -> list[UUID]:
+        rows = await own_outbox.fetch(statement("waiting_sagas"), *wanted, behind, most, bytes_max)
+        return [row["id"] for row in rows]
+
+    first = UUID(int=0)
+    assert await found(first, 10, 1000) == ids
+    assert await found(first, 3, 1000) == ids[:3]
+    assert await found(ids[2], 3, 1000) == ids[3:6]
+    assert await found(ids[2], 3, 150) == ids[3:5]
+    assert await found(ids[5], 3, 1) == ids[6:]
+    assert await found(ids[6], 3, 1) == []
+    looked_at = datetime.fromtimestamp(time.time() + 1, UTC)
+    late = await own_outbox.fetch(statement("due_sagas"), tenant, 100, looked_at, 250)
+    assert len(late) == 3

@@ -158,9 +158,14 @@ SELECT s.document, t.salt FROM spec_revision s JOIN tenant t ON t.id = s.tenant 
 
 
 -- name: due_sagas
--- Those of a tenant whose step has waited too long. $1 tenant, $2 how many at most, $3 up to when all events were looked at:
--- what was committed later may be what a step waits for, in time
-SELECT id, data, length FROM saga WHERE tenant = $1 AND due_at <= $3 ORDER BY due_at LIMIT $2
+-- Those of a tenant whose step has waited too long, the longest first. $1 tenant, $2 how many at most, $3 up to when all
+-- events were looked at: what was committed later may be what a step waits for, in time; $4 bytes of states after which no
+-- further one is read
+SELECT id, data, length FROM (
+    SELECT *, sum(octet_length(data)) OVER (ORDER BY due_at, id ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+        SELECT id, data, length, due_at FROM saga WHERE tenant = $1 AND due_at <= $3 ORDER BY due_at, id LIMIT $2
+    ) found
+) sized WHERE size_so_far - octet_length(data) < $4 ORDER BY due_at, id
 
 
 -- name: get_saga
@@ -188,7 +193,16 @@ WHERE s.length < $5
 
 
 -- name: waiting_sagas
--- Those that may wait for one of some events. $1 tenant, $2 and $3 the events' aggregates, $4 their correlation ids
-SELECT id, data, length, waits_type, waits_key, waits_events, correlation_id FROM saga
-WHERE tenant = $1 AND waits_type IS NOT NULL AND (
-    (waits_type, waits_key) IN (SELECT * FROM unnest($2::text[], $3::text[])) OR correlation_id = ANY ($4::uuid[]))
+-- Those that may wait for one of some events, by id. $1 tenant, $2 and $3 the events' aggregates, $4 their correlation ids,
+-- $5 behind this id, $6 how many at most, $7 bytes of states after which no further one is read
+WITH waiting AS MATERIALIZED (
+    SELECT id, octet_length(data) AS size FROM saga
+    WHERE tenant = $1 AND waits_type IS NOT NULL AND id > $5 AND (
+        (waits_type, waits_key) IN (SELECT * FROM unnest($2::text[], $3::text[])) OR correlation_id = ANY ($4::uuid[]))
+), next AS (
+    SELECT id FROM (
+        SELECT id, size, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS size_so_far
+        FROM (SELECT id, size FROM waiting ORDER BY id LIMIT $6) first
+    ) sized WHERE size_so_far - size < $7
+)
+SELECT s.id, s.data, s.length, s.waits_type, s.waits_key, s.waits_events FROM next JOIN saga s USING (id) ORDER BY s.id
