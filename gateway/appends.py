@@ -24,8 +24,9 @@ from gateway.items import Condition
 # What `Append.expected` says when it is not an exact length.
 ANY_LENGTH: Final = -1
 AT_LEAST_ONE: Final = -2
-ANOTHER_HISTORY: Final = 2**63 - 1
-"""No stream is so long: what was asked for was a length in a history that a rewind has given up."""
+ANOTHER_HISTORY: Final = 2**64 - 1
+"""No stream is so long, and no client can name it: what was asked for was a length in a history that a rewind
+has given up."""
 
 # What `Append.form` says where an append's events don't tell the form of its receipt. The numbers are stored.
 OF_BATCH: Final = 1

@@ -6,9 +6,13 @@ import msgspec
 import pytest
 
 from gateway.admit.append import compose
-from gateway.admit.preconditions import etag
+from gateway.admit.preconditions import LENGTH_MAX, etag
 from gateway.appends import ANOTHER_HISTORY, Append
 from tests.core.appends import SPEC, asked, minting, place, single
+
+
+def test_no_length_that_a_client_can_name_means_another_history() -> None:
+    assert float(ANOTHER_HISTORY) > float(LENGTH_MAX)  # as Redis compares them
 
 
 def test_an_etag_has_a_mark_only_after_a_rewind() -> None:

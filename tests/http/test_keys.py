@@ -123,6 +123,7 @@ async def test_a_successor_reaches_no_further_than_the_key_that_makes_it(
         ({"scope": "read", "only": ["order", "Order"]}, "invalid_field", "only[1]"),
         ({"scope": "read", "only": ["ordr"]}, "unknown_aggregate_type", "only[0]"),
         ({"scope": "read", "only": ["order.was_notd"]}, "unknown_event_type", "only[0]"),
+        ({"scope": "read", "only": ["order", "order/settngs"]}, "invalid_identifier", "only[1]"),
         ({"scope": "admin", "only": ["order"]}, "invalid_field", "only"),
         ({"scope": "read", "lifetime": 5}, "unknown_field", "lifetime"),
     ],

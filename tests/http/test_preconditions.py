@@ -41,9 +41,11 @@ async def test_nothing_is_missed_by_a_caller_who_is_ahead(client: httpx.AsyncCli
     for length in (0, 2):
         if length:
             await noted(client, key, length)
-        response = await append(client, "order", key, "was_noted", previous_length=length + 3)
-        told = refused(response, 409, "version_conflict", more=CONFLICT)
-        assert (told["length"], told["missed"], told["missed_next"]) == (length, [], None)
+        for expected in (length + 3, 2**63 - 1):
+            response = await append(client, "order", key, "was_noted", previous_length=expected)
+            told = refused(response, 409, "version_conflict", more=CONFLICT)
+            assert told["error"].endswith(f", expected {expected}.")
+            assert (told["length"], told["missed"], told["missed_next"]) == (length, [], None)
 
 
 async def test_at_most_a_hundred_missed_events_come_at_once(client: httpx.AsyncClient) -> None:

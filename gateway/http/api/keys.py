@@ -13,6 +13,7 @@ import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.admit.append import bad_identifier
 from gateway.aside import Aside
 from gateway.catalog import keys
 from gateway.catalog.catalog import Catalog
@@ -26,6 +27,7 @@ from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.postgres.connection_errors import UNANSWERED
 from spec.errors import nearest, shown
+from spec.identifiers import canonicalize
 
 _FIELDS: Final = ("scope", "name", "only", "expires_in")
 _UNAVAILABLE: Final = Refusal(
@@ -134,6 +136,9 @@ class Keys:
             if name not in types:
                 why = f"The spec declares no aggregate type {name!r}{nearest(name, types)}."
                 raise Refused(Refusal("unknown_aggregate_type", why, path, status=422))
+        for _, key in only.aggregates:
+            if canonicalize(key, deployed.spec.singletons) is None:
+                raise Refused(bad_identifier(key, deployed.spec, path))
         for name, event in only.events:
             if event not in types[name].events:
                 why = (

@@ -73,7 +73,8 @@ def sequence_call(
             _, *others = append.spread.streams
             first, *more = hint.split(" ") if hint else [""] * (1 + len(others))
             told = first.encode()
-            spread.append((n, len(names), append.others, more, _order(append.spread.order)))
+            others_asked = tuple(map(float, append.others))  # cmsgpack makes large integers negative
+            spread.append((n, len(names), others_asked, more, _order(append.spread.order)))
             for stream in others:
                 names.append(keys.stream(stream))
         front = _array(1 + count) + append.header

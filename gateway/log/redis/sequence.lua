@@ -170,7 +170,7 @@ local q, h = p.q, p.h
 local tagged = ARGV[15] and open_conditions(p, window, own_streams)
 
 -- What no stream is as long as: a stream that is expected to be so long is told of after all that refuses the append.
-local NEVER = 2 ^ 63
+local NEVER = 2 ^ 64
 
 -- The verdict on an append, or nil and the head that it goes after.
 local function judge(i, key, hint, first, last, digest, expected, n)
