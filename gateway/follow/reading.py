@@ -43,6 +43,16 @@ class Rows:
     count: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Rows that changed, each with whether it is there and passes a test; `place` is the build's. `more`:
+    there may be rows behind these."""
+
+    rows: Sequence[tuple[Stored, bool]]
+    place: Place
+    more: bool
+
+
 class Reading:
     """Every call raises PostgresTrouble."""
 
@@ -70,7 +80,7 @@ class Reading:
 
     async def page(self, build: Build, query: Query) -> Rows | None:
         """None where the build no longer serves."""
-        sql = Sql(build.fields, build.id, query.limit + 1)
+        sql = Sql(build.fields, build.id, query.limit + 1, PAGE_BYTES)
         test = sql.test(query.test)
         counted = "NULL::bigint"
         if query.count:
@@ -78,7 +88,7 @@ class Reading:
         where = test + sql.there(query.sort)
         if query.cursor is not None:
             where += " AND " + sql.behind(query.sort, query.cursor)
-        columns = "".join([f", {sql.column(each.field)}" for each in query.sort])
+        columns = "".join([f", {each}" for each in {sql.column(each.field): None for each in query.sort}])
         text = _filled(
             "page_of_rows", counted=counted, columns=columns, where=where, order=sql.order(query.sort)
         )
@@ -111,11 +121,11 @@ class Reading:
 
     async def changed(
         self, build: Build, after: int, key: str, test: Test, only: str | None, limit: int
-    ) -> tuple[list[tuple[Stored, bool]], Place] | None:
+    ) -> Changed | None:
         """Rows whose last change lies behind the seq `after`, or at it and behind `key`, in that order; each
-        with whether it is there and passes; of one key if `only` says which. And where the build stands. None
-        where it no longer serves."""
-        sql = Sql(build.fields, build.id, after, key, limit)
+        with whether it is there and passes; of one key if `only` says which. None where the build no longer
+        serves."""
+        sql = Sql(build.fields, build.id, after, key, limit, PAGE_BYTES)
         passes = sql.test(test)
         where = "true"
         if only is not None:
@@ -126,8 +136,11 @@ class Reading:
             rows = await conn.fetch(text, *sql.args)
         if not rows:
             return None
-        found = [] if rows[0]["key"] is None else [(_stored(row, ()), bool(row["passes"])) for row in rows]
-        return found, Place(rows[0]["seq_of_all"], rows[0]["mark_of_all"])
+        first = rows[0]
+        changed = [] if first["key"] is None else [row for row in rows if not row["cut"]]
+        found = [(_stored(row, ()), bool(row["passes"])) for row in changed]
+        more = bool(changed) and (len(changed) == limit or len(changed) < len(rows))
+        return Changed(found, Place(first["seq_of_all"], first["mark_of_all"]), more)
 
 
 def _filled(name: str, **parts: str) -> str:
@@ -148,7 +161,9 @@ def _bounded(found: list[Stored], first: Any, limit: int) -> Rows:
     """As many as a page has, in number and bytes, and one at least."""
     size, end = 0, 0
     for each in found[:limit]:
-        size += len(each.row.data or b"")
+        if each.row.data is None:
+            break
+        size += len(each.row.data)
         if end and size > PAGE_BYTES:
             break
         end += 1

@@ -27,7 +27,6 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.position import BEGINNING, Place, Position
 
 _ROWS_AT_ONCE: Final = 200
-_BYTES_AT_ONCE: Final = 256 * 1024
 _POLL_S: Final = 0.5
 _HEARTBEAT_S: Final = 15.0
 _SERVING_S: Final = 5.0
@@ -202,14 +201,14 @@ class LiveRows:
         )
         if found is None:
             return None
-        changes, place = found
+        changes, place = found.rows, found.place
         body: list[bytes] = []
         for number, (each, passes) in enumerate(changes):
             client.seq, client.key = each.place.seq, each.key
             last_of_its_event = (
                 number + 1 < len(changes) and changes[number + 1][0].place.seq != each.place.seq
             )
-            if last_of_its_event or (number + 1 == len(changes) < _ROWS_AT_ONCE):
+            if last_of_its_event or (number + 1 == len(changes) and not found.more):
                 client.place = each.place
             if passes:
                 client.has(each.key)
@@ -220,12 +219,12 @@ class LiveRows:
             else:
                 continue
             body.append(b"id: %b\n%b" % (self._id(client, client.place), message))
-        if len(changes) < _ROWS_AT_ONCE and place.seq > client.place.seq:
+        if not found.more and place.seq > client.place.seq:
             client.place, client.seq, client.key = place, place.seq, _LAST_KEY
         if body:
             await more(send, b"".join(body))
             await taken(send)
-        return bool(changes) and len(changes) == _ROWS_AT_ONCE
+        return found.more
 
 
 _LAST_KEY: Final = "\U0010ffff"

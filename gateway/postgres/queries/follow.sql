@@ -158,12 +158,18 @@ ORDER BY e.seq
 
 -- name: page_of_rows
 -- Rows of a build that serves, in an order; the conditions, the order and its columns are made by query.py. $1 follower,
--- $2 how many at most
+-- $2 how many at most, $3 bytes of data behind which rows have no `data` here: they are for the next page
 SELECT w.seq AS seq_of_all, w.mark AS mark_of_all, w.count, r.*
 FROM (SELECT seq, mark, <counted> AS count FROM follower WHERE id = $1 AND state = 'serving' OFFSET 0) w
 LEFT JOIN LATERAL (
-    SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data<columns> FROM follower_row
-    WHERE follower = $1 AND data IS NOT NULL AND <where> ORDER BY <order> LIMIT $2
+    SELECT key, seq, mark, length, created_at_ms, updated_at_ms<columns>,
+        CASE WHEN size_so_far - octet_length(data) < $3 THEN data END AS data
+    FROM (
+        SELECT *, sum(octet_length(data)) OVER (ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+            SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data<columns> FROM follower_row
+            WHERE follower = $1 AND data IS NOT NULL AND <where> ORDER BY <order> LIMIT $2
+        ) found
+    ) sized
 ) r ON true
 
 
@@ -176,13 +182,21 @@ LEFT JOIN LATERAL (
 
 -- name: changed_rows
 -- Rows of a build that serves whose last change lies behind a place, in the order of these, each with whether it passes
--- a test. $1 follower, $2 behind this seq, $3 at that seq behind this key, $4 how many at most
+-- a test. $1 follower, $2 behind this seq, $3 at that seq behind this key, $4 how many at most, $5 bytes of data behind
+-- which rows are `cut`: they are for the next time, and have no `data` here
 SELECT w.seq AS seq_of_all, w.mark AS mark_of_all, r.*
 FROM (SELECT seq, mark FROM follower WHERE id = $1 AND state = 'serving' OFFSET 0) w
 LEFT JOIN LATERAL (
-    SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data, data IS NOT NULL AND <test> AS passes
-    FROM follower_row WHERE follower = $1 AND (seq, key) > ($2::bigint, $3::text) AND <where>
-    ORDER BY seq, key LIMIT $4
+    SELECT key, seq, mark, length, created_at_ms, updated_at_ms, passes, size_before >= $5 AS cut,
+        CASE WHEN size_before < $5 THEN data END AS data
+    FROM (
+        SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS size_before FROM (
+            SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data, data IS NOT NULL AND <test> AS passes,
+                coalesce(octet_length(data), 0) AS size
+            FROM follower_row WHERE follower = $1 AND (seq, key) > ($2::bigint, $3::text) AND <where>
+            ORDER BY seq, key LIMIT $4
+        ) found
+    ) sized
 ) r ON true
 
 
