@@ -105,11 +105,12 @@ def append(
 
     if file is not None:
         if aggregate_type or target is not None or previous_length is not None:
-            raise typer.BadParameter("the file says all that", param_hint="--file")
+            why = "the file says what to append: leave TYPE, KEY, --target and --previous-length out"
+            raise typer.BadParameter(why, param_hint="--file")
         _append_file(file, actor, idempotency_key, correlation, url, api_key, as_json=as_json)
         return
     if not event_type:
-        raise typer.BadParameter("name TYPE, KEY and EVENT_TYPE, or a --file", param_hint="EVENT_TYPE")
+        raise typer.BadParameter("give TYPE, KEY and EVENT_TYPE, or --file", param_hint="EVENT_TYPE")
     text = read_input(data) if data == "-" else data.encode()
     try:
         msgspec.json.decode(text)
@@ -134,7 +135,7 @@ def append(
         shown |= {"aliases": list(receipt.aliases)} if receipt.aliases else {}
         print_json({**shown, "replayed": receipt.replayed})
         return
-    said = "was there already" if receipt.replayed else "appended"
+    said = "already appended" if receipt.replayed else "appended"
     say("  ".join([f"{said}: event {receipt.event_id}", aggregate_type, receipt.key, *receipt.aliases]))
     say(f"length {receipt.length}")
 

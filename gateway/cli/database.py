@@ -38,7 +38,7 @@ def postgres_url(option: str | None) -> str:
     except ConfigError as fault:
         if not DEVELOPMENT.exists():
             raise
-        hint = f"For the instance here, first: `. {DEVELOPMENT}`"
+        hint = f"For the instance in this folder, first run `. {DEVELOPMENT}`"
         raise ConfigError((*fault.faults, hint)) from fault
 
 

@@ -59,7 +59,7 @@ def find(
             fold=(),
         )
     else:
-        refuse(f"nothing has the alias, key, event id, correlation id, idempotency key or tag {text!r} here")
+        refuse(f"no alias, key, event id, correlation id, idempotency key or tag is {text!r}")
     if not found:
         raise typer.Exit(1)
 

@@ -40,7 +40,7 @@ def api_key(option: str | None) -> str:
             why = getattr(fault, "strerror", None) or "it must be UTF-8 text"
             raise ConfigError((f"SLUICE_KEY_FILE: {path} can't be read: {why}",)) from None
     if not text.strip():
-        raise ConfigError(("a gateway asks for a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key",))
+        raise ConfigError(("a gateway requires a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key",))
     return text.strip()
 
 
@@ -98,5 +98,5 @@ def _url(option: str | None) -> str:
     """Raises ConfigError where nothing says which gateway is meant."""
     if url := option or os.environ.get("SLUICE_URL"):
         return url
-    hints = [f"For the instance here, first: `. {DEVELOPMENT}`"] if DEVELOPMENT.exists() else []
-    raise ConfigError(("no gateway is named: set SLUICE_URL, or give --url", *hints))
+    hints = [f"For the instance in this folder, first run `. {DEVELOPMENT}`"] if DEVELOPMENT.exists() else []
+    raise ConfigError(("the gateway's URL is missing: set SLUICE_URL, or give --url", *hints))

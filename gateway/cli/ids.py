@@ -59,8 +59,8 @@ def base62(
     count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="The number of ids.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Print new ids of 8 base62 characters, one a line, for things of your own: no aggregate has such a
-    key."""
+    """Print new ids of 8 base62 characters, one a line, for objects outside Sluice: no aggregate has
+    such a key."""
     drawn = [new_handle(os.urandom) for _ in range(count)]
     if as_json:
         print_json({"ok": True, "ids": drawn})
@@ -85,7 +85,7 @@ def hash_(
     """Print the content hash of a string or a JSON value; with a context, also the hashes of the context
     and of both."""
     if (text is None) == (value is None):
-        raise typer.BadParameter("give one of TEXT and --value.", param_hint="TEXT")
+        raise typer.BadParameter("give TEXT or --value, one of them.", param_hint="TEXT")
     if text is not None:
         content = content_of_text(sys.stdin.read() if text == "-" else text)
     else:
@@ -106,7 +106,7 @@ def hash_(
 def _property(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise typer.BadParameter("a property is KEY=VALUE.", param_hint="--property")
+        raise typer.BadParameter("write a property as KEY=VALUE.", param_hint="--property")
     return key, value
 
 

@@ -190,7 +190,7 @@ def _narrowed(names: list[str] | None) -> Only | None:
         why = f"{found!r} is not a type, type/id or type.event_type"
         raise typer.BadParameter(why, param_hint="--only")
     if len(found.names) > NAMES_MAX:
-        raise typer.BadParameter(f"a key is narrowed to at most {NAMES_MAX} names", param_hint="--only")
+        raise typer.BadParameter(f"a key has at most {NAMES_MAX} of them", param_hint="--only")
     return found
 
 
@@ -218,6 +218,6 @@ async def _owner(conn: Any, tenant: str | None, scope: str) -> Tenant:
     if tenant is not None:
         return await tenants.named(conn, tenant)
     if scope != Scope.OPERATOR.text:
-        raise CatalogError("`--tenant` is missing: whose key is it?")
+        raise CatalogError("`--tenant` is missing: only a key of scope `operator` needs none")
     async with change(conn) as (changing, _):
         return await tenants.operators(changing)

@@ -80,7 +80,7 @@ def list_(
         more, count = False, 0
         async for each in names.every(pool, await names.tenant_of(pool, tenant), of_type):
             if limit is not None and count == limit:
-                say(f"there are more than {limit:,}: --limit and --type say which are listed", err=True)
+                say(f"only the first {limit:,} are listed: raise --limit, or narrow by --type", err=True)
                 break
             count += 1
             some.append(each)
@@ -199,10 +199,10 @@ def migrate(
     for pair in migration.pairs:
         say(f"{pair.public} {pair.hash}")
     would = "would be new; nothing was written" if dry_run else "are new"
-    say(f"{new} hash ids {would}, {len(migration.pairs) - new} were there already", err=True)
+    say(f"{new} hash ids {would}, {len(migration.pairs) - new} existed already", err=True)
     if migration.once:
         types = ", ".join(migration.once)
-        say(f"`hash_ids` does not name {types}: new ones get no hash id by themselves", err=True)
+        say(f"`hash_ids` does not list {types}: new aggregates of them get no hash id", err=True)
 
 
 @app.command()

@@ -149,9 +149,11 @@ def repair(
             raise typer.Exit(1)
         return
     if dry_run:
-        say("nothing was changed: leave --dry-run out to do it", err=True)
+        say("nothing was changed: run it without --dry-run to repair", err=True)
     if not whole:
-        say("what is in no journal can only be given up: `sluice rewind --accept-data-loss`", err=True)
+        say(
+            "events that are in no journal can only be given up: `sluice rewind --accept-data-loss`", err=True
+        )
         raise typer.Exit(1)
     if not dry_run:
         say("gateways continue by themselves within seconds; `sluice audit` checks what was restored")
@@ -217,7 +219,9 @@ async def _plans(place: Place, partition: int | None) -> AsyncIterator[Plan]:
     from gateway.operations.standing import stand
 
     if partition is not None and partition >= place.instance.partitions:
-        raise OperationFailed(f"there are partitions 0 to {place.instance.partitions - 1}, no {partition}")
+        raise OperationFailed(
+            f"there is no partition {partition}: the last one is {place.instance.partitions - 1}"
+        )
     needed = False
     for p in range(place.instance.partitions) if partition is None else (partition,):
         standing = await stand(place, p)
@@ -226,5 +230,5 @@ async def _plans(place: Place, partition: int | None) -> AsyncIterator[Plan]:
             yield await plan_repair(place, standing)
     if not needed:
         raise OperationFailed(
-            "nothing to do: Postgres has all that Redis and gateways saw committed, no partition is halted"
+            "nothing to do: Postgres has all that Redis and gateways saw committed; no partition is halted"
         )

@@ -25,7 +25,7 @@ _STATEMENT_S: Final = 60.0
 TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's name.")]
 EventOption = Annotated[
-    str | None, typer.Option("--event", metavar="ID", help="Only this event (default: all).")
+    str | None, typer.Option("--event", metavar="ID", help="Only this event; default: all.")
 ]
 
 

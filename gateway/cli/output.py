@@ -51,7 +51,7 @@ def limited(rows: Sequence[_T], limit: int | None) -> Sequence[_T]:
     """The first so many; says on stderr where that is not all."""
     if limit is None or len(rows) <= limit:
         return rows
-    say(f"{len(rows):,} in all: --limit says how many are listed", err=True)
+    say(f"only {limit:,} of {len(rows):,} are listed: raise --limit for more", err=True)
     return rows[:limit]
 
 

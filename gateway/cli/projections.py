@@ -237,7 +237,7 @@ def pause(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop folding events until it is resumed; the present rows are still served."""
+    """Stop folding events until `resume`; the present rows are still served."""
     _act(name, tenant, postgres, "set_paused", True)
     confirm(f"{name} is paused", as_json, name=name)
 
@@ -249,7 +249,7 @@ def resume(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Continue where it was paused."""
+    """Continue folding events of a paused list or projection."""
     _act(name, tenant, postgres, "set_paused", False)
     confirm(f"{name} is resumed", as_json, name=name)
 
@@ -273,7 +273,7 @@ def sql(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a view of its rows for other programs, with a column for each field of `by`."""
+    """Print SQL that creates a view of the rows for other programs, with a column for each field of `by`."""
 
     async def work(outbox: Outbox, pool: Any) -> str | None:
         from gateway.catalog import tenants

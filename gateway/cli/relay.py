@@ -125,7 +125,7 @@ def replay(
     wanted = None if event is None else event_id(event)
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.replay(owner, name, wanted))
     count = there(done, name, tenant)
-    confirm(f"{count} parked events are tried again", as_json, name=name, events=count)
+    confirm(f"{count} parked events will be delivered again", as_json, name=name, events=count)
 
 
 @app.command()

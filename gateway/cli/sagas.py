@@ -19,7 +19,9 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The saga's id.")]
 def list_(
     state: Annotated[
         str | None,
-        typer.Option(metavar="STATE", help="running, completed, compensated, stuck or abandoned."),
+        typer.Option(
+            metavar="STATE", help="Only sagas that are running, completed, compensated, stuck or abandoned."
+        ),
     ] = None,
     limit: LimitOption = 50,
     url: UrlOption = None,

@@ -27,7 +27,7 @@ RedisOption = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help="Redis URL; default: SLUICE_REDIS_URL.")
 ]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", metavar="P", min=0, help="Only this partition (default: all).")
+    int | None, typer.Option("--partition", metavar="P", min=0, help="Only this partition; default: all.")
 ]
 
 

@@ -57,7 +57,9 @@ def _data(body: bytes, read: bytes, file: str) -> str:
     if escaped(text) == text:  # what a terminal would not show can't be pasted either
         return f"--data-raw {shlex.quote(text)}"
     if body != read or file in ("", "-"):
-        raise CatalogError("a body with control characters, or that is not text, must be a file: --body FILE")
+        raise CatalogError(
+            "a body that is binary or has control characters must come from a file: --body FILE"
+        )
     return f"--data-binary {shlex.quote(f'@{file}')}"
 
 
@@ -72,7 +74,9 @@ def _source(document: bytes, name: str, tenant: str) -> Source:
     except (msgspec.MsgspecError, AttributeError):
         raise CatalogError("this is not a spec: `sluice spec check FILE` says why") from None
     if name not in declared:
-        raise CatalogError(f"the spec declares no source {name!r}: {', '.join(declared) or 'none at all'}")
+        raise CatalogError(
+            f"the spec declares no source {name!r}; its sources: {', '.join(declared) or 'none'}"
+        )
     parsed = parse({**alone, "webhooks": {name: declared[name]}}, Secrets(os.environ).of(tenant))
     if isinstance(parsed, Faults):
         raise CatalogError(f"the spec can't be used here: {parsed[0].pointer}: {parsed[0].error}")

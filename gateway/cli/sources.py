@@ -20,7 +20,9 @@ app = typer.Typer(help="Ids that foreign systems use for your aggregates.", no_a
 
 TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="The foreign system.")]
-ScopeArgument = Annotated[str, typer.Argument(metavar="SCOPE", help='Within it; "" where it has but one.')]
+ScopeArgument = Annotated[
+    str, typer.Argument(metavar="SCOPE", help='The scope within it; "" if it has only one.')
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, as the foreign system spells it.")]
 
 
@@ -36,7 +38,7 @@ def key(
     """Print the key that an id maps to; exit 1 if it is unknown."""
     found = asyncio.run(_key(postgres_url(postgres), tenant, _read(source, scope, source_id)))
     if found is None:
-        raise CatalogError(f"{source} has no {source_id!r} in scope {scope!r}: it was never seen")
+        raise CatalogError(f"{source} has no {source_id!r} in scope {scope!r}: no request has named it")
     confirm(found, as_json, key=found)
 
 
@@ -74,7 +76,7 @@ def link(
         _link(postgres_url(postgres), tenant, _read(source, scope, source_id), _canonical(key))
     )
     if stored != _canonical(key):
-        raise CatalogError(f"{source_id!r} is mapped to {stored} already, and that never changes")
+        raise CatalogError(f"{source_id!r} is mapped to {stored} already, and a mapping never changes")
     confirm(stored, as_json, key=stored)
 
 

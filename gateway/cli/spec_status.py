@@ -29,7 +29,7 @@ def status(
             [each["aggregate_type"], f"{each['kept']:,}", f"{each['stale']:,}", f"{each['bytes']:,}"]
             for each in answer["kept_states"]
         ]
-        print_table(["type", "streams kept", "to be made again", "bytes"], rows)
+        print_table(["type", "streams kept", "out of date", "bytes"], rows)
     if not answer["ok"]:
         raise typer.Exit(1)
 

@@ -97,7 +97,7 @@ def check(
         for line in _fault_lines(fault_list(faults)):
             say(line)
         for pointer in sorted(masked):
-            say(f"{pointer}  is taken for the secret that is deployed there", err=True)
+            say(f"{pointer}  `***` stands for the deployed secret", err=True)
         say(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
     if faults:
         raise typer.Exit(1)
@@ -309,11 +309,11 @@ def _tell_plan(plan: dict[str, Any]) -> None:
         say(f"! {each['pointer'] or '/'}  {each['error']}")
     for each in plan["notices"]:
         say(f"  {each['pointer'] or '/'}  {each['notice']}")
-    deployed = f"revision {plan['revision']}" if plan["revision"] else "nothing deployed yet"
+    deployed = f"revision {plan['revision']}" if plan["revision"] else "no deployed spec"
     found = [_counted(len(plan["changes"]), "difference")]
     if plan["conflicts"]:
-        found.append(f"{_counted(len(plan['conflicts']), 'conflict')} with what is stored")
-    say(f"beside {deployed}: {', '.join(found)}", err=True)
+        found.append(f"{_counted(len(plan['conflicts']), 'conflict')} with stored data")
+    say(f"compared with {deployed}: {', '.join(found)}", err=True)
 
 
 def _short(value: object) -> str:

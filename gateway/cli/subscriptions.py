@@ -69,7 +69,7 @@ def put(
     from spec.subscriptions import NAME_GRAMMAR, is_subscription_name
 
     if not is_subscription_name(name):
-        raise typer.BadParameter(f"{name!r} is not a name that a subscription can have: {NAME_GRAMMAR}")
+        raise typer.BadParameter(f"{name!r} is not a valid name of a subscription: {NAME_GRAMMAR}")
     document = _read(file)
 
     async def work(all_: Subscriptions, owner: UUID) -> Any:
@@ -77,7 +77,7 @@ def put(
 
     match on_subscriptions(postgres, tenant, work):
         case Put(created):
-            confirm(f"{name} is {'made' if created else 'changed'}", as_json, name=name, created=created)
+            confirm(f"{name} is {'created' if created else 'changed'}", as_json, name=name, created=created)
         case Declared():
             refuse(f"{name} is declared in the spec; change it there")
         case TooMany():
@@ -95,7 +95,7 @@ def _read(file: str) -> dict[str, Any]:
     if isinstance(document, Malformed):
         raise typer.BadParameter(f"{file} is not JSON: {document.reason}", param_hint="FILE")
     if not isinstance(document, dict):
-        raise typer.BadParameter(f"{file} holds no object", param_hint="FILE")
+        raise typer.BadParameter(f"{file} is not a JSON object", param_hint="FILE")
     return document
 
 
@@ -122,7 +122,7 @@ def waiting(
     state: Annotated[
         Literal["retrying", "claimed", "parked"] | None, typer.Option(help="Only events in this state.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, metavar="N", help="At most this many.")] = 100,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
@@ -137,7 +137,7 @@ def waiting(
 def attempts(
     name: NameArgument,
     event: EventOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, metavar="N", help="At most this many.")] = 100,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     as_json: JsonOption = False,

@@ -39,7 +39,7 @@ async def _backfill(url: str, name: str) -> tuple[int, int]:
         tenant = await tenants.named(conn, name)
         current = await specs.stored(conn, tenant.id)
         if current is None:
-            raise CatalogError(f"{name} has no spec, which would declare tags")
+            raise CatalogError(f"{name} has no spec yet: `sluice spec deploy FILE`")
         spec = await specs.readable_now(current)
         if isinstance(spec, Conflict):
             raise CatalogError(spec.error)

@@ -102,9 +102,9 @@ def delete(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a tenant with all its data. Its keys end at once."""
+    """Delete a tenant with all its data. Its keys are invalid at once."""
     if not confirmed:
-        refuse(f"this deletes all events of {name}, and nothing brings them back: say --yes")
+        refuse(f"this deletes all events of {name} permanently: confirm with --yes")
 
     async def work(conn: Any) -> Standing:
         from gateway.catalog import tenants

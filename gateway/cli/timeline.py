@@ -52,7 +52,10 @@ def events(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", "--from-time", metavar="TIME", help="RFC 3339, Unix seconds, or 15m, 1h, 2d ago."
+            "--since",
+            "--from-time",
+            metavar="TIME",
+            help="Only events since then: RFC 3339, Unix seconds, or 15m, 1h, 2d ago.",
         ),
     ] = None,
     types: TypesOption = None,
@@ -61,12 +64,12 @@ def events(
     from_: Annotated[
         int | None,
         typer.Option(
-            "--from", metavar="VERSION", min=1, help="The first version to list, of an aggregate's events."
+            "--from", metavar="VERSION", min=1, help="The first version to list; only with TYPE and KEY."
         ),
     ] = None,
     order: Annotated[
         Literal["asc", "desc"] | None,
-        typer.Option(help="desc: newest first; the default without a filter."),
+        typer.Option(help="desc: newest first; default: desc, but asc with TYPE, --correlation or --since."),
     ] = None,
     limit: LimitOption = 100,
     url: UrlOption = None,
@@ -78,7 +81,7 @@ def events(
     if aggregate_type is None:
         if from_ is not None:
             raise typer.BadParameter(
-                "a version is an aggregate's: name it, or use --since", param_hint="--from"
+                "a version belongs to one aggregate: give TYPE and KEY, or use --since", param_hint="--from"
             )
         descending = order == "desc" or (order is None and not (correlation or since))
         found, more = at_gateway(
@@ -86,9 +89,9 @@ def events(
         )
     else:
         if key is None:
-            raise typer.BadParameter("name the aggregate by TYPE and KEY, or give --type", param_hint="KEY")
+            raise typer.BadParameter("give TYPE and KEY, or --type for all of a type", param_hint="KEY")
         if options:
-            raise typer.BadParameter(f"--{next(iter(options))} is for events of all aggregates, not of one")
+            raise typer.BadParameter(f"--{next(iter(options))} cannot be combined with TYPE and KEY")
         place = (aggregate_type, key)
         found, more = at_gateway(
             url, api_key, lambda client: _of_one(client, place, from_, order or "asc", limit), as_json=as_json

@@ -117,7 +117,7 @@ def replay(
 ) -> None:
     """Process stored deliveries by the current spec, oldest first; appended ones stay unchanged."""
     if bool(ids) == quarantined:
-        raise typer.BadParameter("name deliveries, or give --quarantined for all that is in quarantine")
+        raise typer.BadParameter("give IDs of deliveries, or --quarantined for all in quarantine")
     urls = {"SLUICE_POSTGRES_URL": postgres, "SLUICE_REDIS_URL": redis}
     environ = {**os.environ, **{name: url for name, url in urls.items() if url}}
     config = Config.from_environ(environ, read_file)
@@ -145,9 +145,9 @@ def discard(
     """Discard deliveries in quarantine, with their stored requests. They cannot be replayed afterwards;
     events stay. Without an ID, select deliveries by --source, --reason or both."""
     if ids and reason is not None:
-        raise typer.BadParameter("name deliveries, or a reason, not both", param_hint="--reason")
+        raise typer.BadParameter("give IDs of deliveries or --reason, not both", param_hint="--reason")
     if not ids and source is None and reason is None:
-        raise typer.BadParameter("name deliveries, or give --source or --reason")
+        raise typer.BadParameter("give IDs of deliveries, --source or --reason")
     gone = asyncio.run(_discarded(postgres_url(postgres), tenant, source, reason, ids or []))
     if as_json:
         print_json(gone)
@@ -272,7 +272,7 @@ async def _ids(
         rows = await store.listed(pool, owner.id.bytes, wanted)
         sources = sorted({row["source"] for row in rows})
         if len(sources) > 1:
-            raise CatalogError(f"{name!r} came from {', '.join(sources)}: say which by --source")
+            raise CatalogError(f"{name!r} came from {', '.join(sources)}: choose one by --source")
         if rows:
             found += [UUID(row["id"]).bytes for row in (rows if quarantined else rows[:1])]
             continue

@@ -39,7 +39,9 @@ async def audit(
     needs a Redis user who may SCAN. Raises OperationFailed when Postgres can't be read."""
     report = Report()
     if partition is not None and not 0 <= partition < place.instance.partitions:
-        raise OperationFailed(f"there are partitions 0 to {place.instance.partitions - 1}, no {partition}")
+        raise OperationFailed(
+            f"there is no partition {partition}: the last one is {place.instance.partitions - 1}"
+        )
     numbers = range(place.instance.partitions) if partition is None else (partition,)
     try:
         rows = await place.postgres.fetch("partitions")

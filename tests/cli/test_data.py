@@ -78,8 +78,8 @@ async def test_an_append_says_what_it_did_and_again_that_it_was_there(run: Run) 
     words = ("append", "order", "@ORD-1", "was_named", "-", "--idempotency-key", "name-1")
     first, again = [await run(*words, stdin=b'{"name": "Ada"}') for _ in range(2)]
     assert first.out.startswith("appended: event 01")
-    assert again.out.startswith("was there already: event 01")
-    assert first.out.split()[2] == again.out.split()[4]
+    assert again.out.startswith("already appended: event 01")
+    assert first.out.split()[2] == again.out.split()[3]
     assert re.search(r"actor user:[-0-9a-f]{36} \(login ", first.err)
     assert (await run("show", "order", "@ORD-1", "--json")).json["data"]["customer"] == {"name": "Ada"}
     named = await run(*words, stdin=b"{}", SLUICE_ACTOR="user:global")
@@ -213,7 +213,10 @@ async def test_a_file_of_several_requests_is_one_import(run: Run, tmp_path: Path
 
 async def test_without_a_gateway_or_a_key_it_says_what_to_set(run: Run) -> None:
     ran = await run("show", "order", ORDER, SLUICE_URL="")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, "no gateway is named: set SLUICE_URL, or give --url")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "the gateway's URL is missing: set SLUICE_URL, or give --url",
+    )
     ran = await run("show", "order", ORDER, "--url", "localhost:8017")
     assert (ran.code, ran.err) == (
         2,
@@ -221,6 +224,6 @@ async def test_without_a_gateway_or_a_key_it_says_what_to_set(run: Run) -> None:
     )
     ran = await run("show", "order", ORDER, SLUICE_KEY_FILE="")
     assert ran.code == 2
-    assert ran.err.startswith("a gateway asks for a key")
+    assert ran.err.startswith("a gateway requires a key")
     ran = await run("show", "order", ORDER, "--key", "sl_unknown")
     assert (ran.code, ran.err.split(":")[0]) == (1, "unauthorized")

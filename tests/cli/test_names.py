@@ -57,7 +57,7 @@ def test_names_are_listed_by_type_and_up_to_a_limit(names: Sluice) -> None:
     assert [each["alias"] for each in timeline] == ["VNO-10", "bd-k86gaq", "bd-k86gm2"]
     some = names("names", "list", "--limit", "2", "--json")
     assert [each["alias"] for each in some.json] == ["VNO-2", "VNO-10"]
-    assert some.err == "there are more than 2: --limit and --type say which are listed\n"
+    assert some.err == "only the first 2 are listed: raise --limit, or narrow by --type\n"
     assert names("names", "list", "--limit", "4").err == ""
     assert names("names", "list", "--limit", "0").code == 2
 
@@ -174,10 +174,10 @@ def test_a_dry_run_says_what_the_run_then_writes_and_writes_nothing(names: Sluic
     lines = [line.split() for line in dry.out.splitlines()]
     assert [public for public, _ in lines] == ["VNO-2", "VNO-10"]
     assert lines[1] == ["VNO-10", "bd-k86gaq"], "what has a hash id keeps it"
-    assert dry.err == "1 hash ids would be new; nothing was written, 1 were there already\n"
+    assert dry.err == "1 hash ids would be new; nothing was written, 1 existed already\n"
     ran = names(*MIGRATE)
     assert (ran.code, ran.out) == (0, dry.out)
-    assert ran.err == "1 hash ids are new, 1 were there already\n"
+    assert ran.err == "1 hash ids are new, 1 existed already\n"
     for public, hash_id in lines:
         resolved = [names("names", "resolve", each).out.split() for each in (public, hash_id)]
         assert (resolved[0][0], resolved[1][0]) == (public, hash_id)
@@ -206,7 +206,7 @@ def test_a_migration_reaches_types_whose_new_aggregates_get_no_hash_id(names: Sl
     assert (ran.code, ran.out) == (0, dry.out)
     assert [line.split()[0] for line in ran.out.splitlines()] == ["VNO-2", "VNO-10"]
     assert (
-        ran.err.splitlines()[1] == "`hash_ids` does not name character: new ones get no hash id by themselves"
+        ran.err.splitlines()[1] == "`hash_ids` does not list character: new aggregates of them get no hash id"
     )
     for public, hash_id in (line.split() for line in ran.out.splitlines()):
         resolved = [names("names", "resolve", each).out.split() for each in (public, hash_id)]

@@ -116,7 +116,7 @@ def test_colour_is_for_terminals_whose_owner_wants_it(
 def test_a_command_to_paste_has_no_body_that_a_terminal_would_change() -> None:
     assert _data(b"a\tb\r\n", b"a\tb\r\n", "f") == "--data-raw 'a\tb\r\n'"
     assert _data(HOSTILE.encode(), HOSTILE.encode(), "f") == "--data-binary @f"
-    with pytest.raises(CatalogError, match="must be a file"):
+    with pytest.raises(CatalogError, match="must come from a file"):
         _data(HOSTILE.encode(), HOSTILE.encode(), "-")
 
 

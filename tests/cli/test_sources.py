@@ -30,7 +30,7 @@ def test_a_scope_is_renamed_and_its_ids_keep_their_keys(acme: Sluice) -> None:
     assert acme("sources", "key", "xliff", "b.xlf", "tu1").out == f"{KEY.lower()}\n"
     gone = acme("sources", "key", "xliff", "a.xlf", "tu1")
     assert (gone.code, gone.out) == (1, "")
-    assert "never seen" in gone.err
+    assert "no request has named it" in gone.err
     assert acme("sources", "rename", "xliff", "a.xlf", "c.xlf").code == 1
 
 

@@ -16,7 +16,7 @@ from tests.cli.command import Sluice
 
 FAULTY = b'{"agent_types": "user", "aggregate_types": {"Order": {"events": {}}}}'
 KEY = "a0000000-0000-4000-a000-000000000001"
-KEYLESS = "a gateway asks for a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key\n"
+KEYLESS = "a gateway requires a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key\n"
 
 
 @pytest.fixture
@@ -289,12 +289,14 @@ def test_the_password_of_a_url_is_not_shown(unset: Sluice, gateway: tuple[str, t
 
 def test_a_spec_is_compared_listed_shown_and_gone_back_to(main: Sluice) -> None:
     first, second = document({"order": ["was_placed"]}), document({"order": ["was_placed", "was_paid"]})
-    assert main("spec", "diff", "-", stdin=first).err.startswith("beside nothing deployed yet: 3 differences")
+    assert main("spec", "diff", "-", stdin=first).err.startswith(
+        "compared with no deployed spec: 3 differences"
+    )
     assert main("spec", "deploy", "-", "--if-revision", "0", stdin=first).out == "revision 1 is deployed\n"
     same = main("spec", "diff", "-", stdin=first)
-    assert (same.code, same.out, same.err) == (0, "", "beside revision 1: no differences\n")
+    assert (same.code, same.out, same.err) == (0, "", "compared with revision 1: no differences\n")
     ran = main("spec", "diff", "-", stdin=second)
-    assert (ran.code, ran.err) == (0, "beside revision 1: 1 difference\n")
+    assert (ran.code, ran.err) == (0, "compared with revision 1: 1 difference\n")
     assert ran.out.startswith("+ /aggregate_types/order/events/was_paid  {")
     stale = main("spec", "deploy", "-", "--if-revision", "7", stdin=second)
     assert (stale.code, stale.err) == (1, "Revision 1 is deployed, not the one expected.\n")
@@ -320,7 +322,7 @@ async def test_a_diff_ends_with_1_where_the_deployment_would_be_refused(
     ran = await asyncio.to_thread(main, "spec", "diff", "-", stdin=fewer)
     assert ran.code == 1
     assert "! /aggregate_types/invoice  Aggregate type invoice has events." in ran.out.splitlines()
-    assert ran.err.endswith(" with what is stored\n")
+    assert ran.err.endswith(" with stored data\n")
     assert (await asyncio.to_thread(main, "spec", "diff", "-", stdin=FAULTY)).code == 1
 
 
@@ -335,7 +337,9 @@ def test_the_same_is_asked_of_a_gateway(unset: Sluice, gateway: tuple[str, type[
     assert unset("spec", "rollback", "3", "--force", "--if-revision", "5", **environ).code == 0
     plan = {"revision": 4, "changed": False, "changes": [], "conflicts": [], "notices": []}
     handler.answer = (200, json.dumps({"ok": True, **plan}).encode())
-    assert unset("spec", "diff", "-", stdin=b"{}", **environ).err == "beside revision 4: no differences\n"
+    assert (
+        unset("spec", "diff", "-", stdin=b"{}", **environ).err == "compared with revision 4: no differences\n"
+    )
     assert [(method, path, body) for method, path, _, body in handler.asked] == [
         ("GET", "/_/spec/history?limit=100", b""),
         ("GET", "/_/spec?revision=3", b""),

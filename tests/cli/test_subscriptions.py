@@ -25,7 +25,7 @@ def billing(sluice: Sluice, tmp_path: Path) -> Path:
     file = tmp_path / "billing.json"
     file.write_text(json.dumps(DOCUMENT))
     assert sluice("tenants", "create", "main").code == 0
-    assert sluice("subscriptions", "put", "billing", str(file)).out == "billing is made\n"
+    assert sluice("subscriptions", "put", "billing", str(file)).out == "billing is created\n"
     return file
 
 
@@ -94,7 +94,7 @@ def test_status_pause_resume_and_replay(sluice: Sluice, billing: Path) -> None:
     assert sluice("relay", "pause", "billing").out == "billing is paused\n"
     assert "paused" in sluice("relay", "status").out
     assert sluice("relay", "resume", "billing").out == "billing is resumed\n"
-    assert sluice("relay", "replay", "billing").out == "0 parked events are tried again\n"
+    assert sluice("relay", "replay", "billing").out == "0 parked events will be delivered again\n"
     assert sluice("subscriptions", "waiting", "billing", "--json").json == []
     assert sluice("subscriptions", "attempts", "billing", "--json").json == []
     assert sluice("relay", "skip", "billing", str(uuid.uuid4())).code == 1

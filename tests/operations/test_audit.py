@@ -60,7 +60,7 @@ async def test_one_partition_can_be_audited_by_itself(place: Place, streams: lis
     assert report.ok
     assert report.checked["rows"] == 7 * len(there)
     assert report.checked["versions"] == len(there)
-    with pytest.raises(OperationFailed, match="there are partitions 0 to 15, no 16"):
+    with pytest.raises(OperationFailed, match="there is no partition 16: the last one is 15"):
         await audited(place, partition=16)
 
 

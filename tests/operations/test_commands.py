@@ -107,7 +107,7 @@ async def test_without_need_repair_and_rewind_refuse(sluice: Sluice, log: Log, w
     ran = sluice(*words)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        "nothing to do: Postgres has all that Redis and gateways saw committed, no partition is halted\n"
+        "nothing to do: Postgres has all that Redis and gateways saw committed; no partition is halted\n"
     )
 
 

@@ -35,7 +35,7 @@ def event_schemas(declared: AggregateType) -> dict[str, Any]:
 
 def line_schemas(declared: AggregateType) -> list[Schema]:
     """What a line of /_/bulk may be, an alternative for each event type."""
-    key = {"type": ["string", "null"], "description": "As the header Idempotency-Key."}
+    key = {"type": ["string", "null"], "description": "Same as the header Idempotency-Key."}
     return [
         object_of(
             {
@@ -62,11 +62,11 @@ def named_events(declared: AggregateType) -> list[Schema]:
                 "data": ref(_data_name(declared, event_type)),
             },
             {
-                "key": {**or_null(ref("Identifier")), "description": "Left out: of a new aggregate."},
+                "key": {**or_null(ref("Identifier")), "description": "Absent for a new aggregate."},
                 "source": {**or_null(SOURCE), "description": "A name that is used in place of a key."},
                 "previous_length": {
                     **or_null(LENGTH),
-                    "description": "Of the aggregate, on the first of its events.",
+                    "description": "The aggregate's length, at the first of its events.",
                 },
                 "event_id": or_null(ref("EventId")),
                 "target": or_null(ref("Target")),
@@ -78,14 +78,14 @@ def named_events(declared: AggregateType) -> list[Schema]:
 
 
 LINE: Schema = {
-    "idempotency_key": {"type": ["string", "null"], "description": "As the header Idempotency-Key."}
+    "idempotency_key": {"type": ["string", "null"], "description": "Same as the header Idempotency-Key."}
 }
 """What a line of /_/bulk may have beside that."""
 
 _CONDITION: Schema = or_null(
     object_of(
         {"fail_if_events_match": ref("Query")},
-        {"after": {"type": ["string", "null"], "description": "A position; events up to it don't count."}},
+        {"after": {"type": ["string", "null"], "description": "A position; events up to it are ignored."}},
         closed=True,
     )
 )
@@ -245,7 +245,7 @@ def _state(name: str) -> Schema:
 def _length(name: str) -> Schema:
     return operation(
         f"length.{name}",
-        f"How many events one {name} has; 0 if none was ever written",
+        f"The number of events of one {name}; 0 if it has none",
         tag=name,
         parameters=("id", *_FRESH),
         done=shared("200", "length"),
@@ -256,7 +256,7 @@ def _length(name: str) -> Schema:
 def _aliases(name: str) -> Schema:
     return operation(
         f"aliases.{name}",
-        f"What people call one {name}",
+        f"The aliases of one {name}",
         tag=name,
         parameters=("id",),
         done=shared("200", "aliases"),

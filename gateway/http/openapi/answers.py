@@ -17,22 +17,24 @@ def shared_answers() -> dict[str, Schema]:
         "appended-to-several": answer(
             "Committed, all of it.", ref("ReceiptOfSeveral"), ("X-Correlation-Id", "Idempotency-Replayed")
         ),
-        "state": answer("As it is, or as it was.", ref("State"), ("ETag", *_OF_READS)),
+        "state": answer(
+            "The state, at present or at the requested length or time.", ref("State"), ("ETag", *_OF_READS)
+        ),
         "unchanged": not_modified(*_OF_READS),
-        "aliases": answer("Its names, oldest first.", ref("Aliases"), _OF_READS),
-        "length": answer("Its length.", _length(), _OF_READS),
+        "aliases": answer("The aggregate's aliases, oldest first.", ref("Aliases"), _OF_READS),
+        "length": answer("The stream's length.", _length(), _OF_READS),
         "events": _events(),
         "event": answer("The event.", object_of({"ok": OK, "event": ref("Event")}), _OF_READS),
     }
 
 
 def _length() -> Schema:
-    key = {"type": "string", "description": "If an alias was requested."}
+    key = {"type": "string", "description": "The aggregate's key, if an alias was requested."}
     return object_of({"ok": OK, "length": LENGTH}, {"key": key})
 
 
 def _events() -> Schema:
-    page = answer("A page, or a stream as `Accept` asks.", ref("EventsPage"), _OF_READS)
+    page = answer("A page, or a stream where `Accept` requests one.", ref("EventsPage"), _OF_READS)
     page["content"] |= {
         NDJSON: lines(ref("Event"), "Every event from `from` on, one a line."),
         SSE: lines(ref("Event"), "The same, then live: `id:` is the version, `data:` the event."),

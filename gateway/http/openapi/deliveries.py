@@ -43,7 +43,7 @@ def _one() -> Schema:
     delivery = object_of({**_DELIVERY, "request": or_null(sent)})
     return operation(
         "delivery",
-        "A webhook that came in, with its request as it came (scope admin)",
+        "A webhook delivery, with its request as received (scope admin)",
         tag=TAG,
         parameters=("delivery-id",),
         done={"200": answer("The delivery.", object_of({"ok": OK, "delivery": delivery}))},
@@ -55,7 +55,7 @@ def _every() -> Schema:
     page = object_of({"ok": OK, "deliveries": list_of(object_of(_DELIVERY)), "next": or_null(ANY_UUID)})
     return operation(
         "deliveries",
-        "Webhooks that came in, the newest first (scope admin)",
+        "Webhook deliveries, newest first (scope admin)",
         tag=TAG,
         parameters=("of-source", "verdict", "reason", "before-delivery", "listed-limit"),
         done={"200": answer("A page.", page)},
@@ -68,13 +68,17 @@ def _discard() -> Schema:
     text: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
     fields = {"ids": or_null(ids), "source": or_null(text), "reason": or_null(text)}
     gone = object_of({"id": ANY_UUID, "source": _TEXT, "delivery_id": _TEXT})
-    more: Schema = {"type": "boolean", "description": "There may be more that match: ask again."}
+    more: Schema = {"type": "boolean", "description": "More deliveries may match: send the request again."}
     return operation(
         "discard",
-        "End deliveries that are in quarantine, and their requests (scope admin)",
+        "Discard deliveries in quarantine, with their requests (scope admin)",
         tag=TAG,
         body=request(object_of({}, fields, closed=True), {"ids": [EXAMPLE_EVENT_ID]}),
-        done={"200": answer("Ended.", object_of({"ok": OK, "discarded": list_of(gone), "more": more}))},
+        done={
+            "200": answer(
+                "The discarded deliveries.", object_of({"ok": OK, "discarded": list_of(gone), "more": more})
+            )
+        },
         refused="discard",
     )
 
@@ -87,16 +91,18 @@ def _replay() -> Schema:
             "source": or_null(_TEXT),
             "delivery_id": or_null(_TEXT),
             "event_id": or_null(ANY_UUID),
-            "duplicate": {"type": "boolean", "description": "It was an event before: this one."},
+            "duplicate": {"type": "boolean", "description": "The delivery had become this event before."},
             "reason": or_null(_TEXT),
             "error": or_null(_TEXT),
         }
     )
     return operation(
         "replay-deliveries",
-        "Process stored deliveries by the spec of today (scope admin)",
+        "Process stored deliveries by the deployed spec (scope admin)",
         tag=TAG,
         body=request(object_of({"ids": ids}, closed=True), {"ids": [EXAMPLE_EVENT_ID]}),
-        done={"200": answer("What became of each.", object_of({"ok": OK, "replayed": list_of(became)}))},
+        done={
+            "200": answer("The result of each delivery.", object_of({"ok": OK, "replayed": list_of(became)}))
+        },
         refused="replay-deliveries",
     )

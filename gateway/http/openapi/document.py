@@ -54,7 +54,7 @@ def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
         "security": [{"bearer": []}],
         "tags": [
             *({"name": each.name} for each in declared),
-            {"name": TAG, "description": "The service itself."},
+            {"name": TAG, "description": "The service and its tenant, apart from aggregates."},
         ],
         "paths": paths | system_paths(config) | projection_paths(TAG),
         "components": {
@@ -87,10 +87,11 @@ _KEYS = (
 
 def _description(config: Config) -> str:
     return (
-        "GET needs the scope `read`, POST of events `write`, what changes or "
-        "shows the rest `admin`, where it is not said otherwise. Whatever answers GET answers HEAD; "
-        "other methods get a 405. Refusals carry `code` and a sentence; the first check that fails answers. "
-        f"Limits: {config.event_bytes_max} bytes of data an event, {config.body_bytes_max} a body, "
-        f"{config.headers_max} headers of {config.header_bytes_max} bytes together. After 503 and 504 of an "
-        "append retry the same bytes with the same `Idempotency-Key`: each event is then there exactly once."
+        "Where nothing else is said, GET needs the scope `read`, an append `write`, all else `admin`. "
+        "Paths with GET also answer HEAD; other methods get a 405. An error has a `code` and a sentence; "
+        "the first check that fails determines it. "
+        f"Limits: {config.event_bytes_max} bytes of data per event, {config.body_bytes_max} a body, "
+        f"{config.headers_max} headers of {config.header_bytes_max} bytes together. After a 503 or 504, "
+        "retry an append with the same bytes and the same `Idempotency-Key`: its events are then appended "
+        "exactly once."
     )

@@ -60,7 +60,7 @@ _LIFETIME: Schema = {
 }
 _MADE: Schema = {
     "ok": OK,
-    "key": {"type": "string", "description": "Shown this once."},
+    "key": {"type": "string", "description": "The key, shown only once."},
     "handle": _TEXT,
     "scope": _TEXT,
     "only": or_null(_ONLY),
@@ -79,7 +79,7 @@ def _make() -> Schema:
     )
     return operation(
         "keys.make",
-        "Make a key of at most the caller's own scope and narrowness",
+        "Create a key with at most the scope and names of the key that creates it",
         tag=TAG,
         body=request(body, {"scope": "read", "expires_in": "1h"}),
         done={"201": answer("Made.", object_of(_MADE), ("Location",))},
@@ -90,10 +90,10 @@ def _make() -> Schema:
 def _end() -> Schema:
     return operation(
         "keys.end",
-        "End a key, and those that it made (scope admin)",
+        "Revoke a key, and those that it created (scope admin)",
         tag=TAG,
         parameters=("handle",),
-        done={"200": answer("Ended.", object_of({"ok": OK}))},
+        done={"200": answer("Revoked.", object_of({"ok": OK}))},
         refused="key",
     )
 
@@ -103,7 +103,7 @@ def _rotate() -> Schema:
     made = object_of({**_MADE, "rotated_from": _TEXT})
     return operation(
         "keys.rotate",
-        "Make a successor of a key; the old one ends after `grace`, or when it is ended (scope admin)",
+        "Create a successor of a key (scope admin); the old one is valid until `grace` ends or it is revoked",
         tag=TAG,
         parameters=("handle",),
         body={"required": False, "content": {JSON: {"schema": body}}},
@@ -117,7 +117,7 @@ def _ticket() -> Schema:
     made = {"ok": OK, "ticket": _TEXT, "path": _TEXT, "expires_in": {"const": TICKET_S}}
     return operation(
         "tickets.make",
-        "A ticket that opens one stream, once, within a minute: for EventSource, as `?ticket=`",
+        "Create a ticket that opens one stream, once, within a minute: for EventSource, as `?ticket=`",
         tag=TAG,
         body=request(object_of({"path": path}, closed=True), {"path": "/_/feed"}),
         done={"201": answer("Made.", object_of(made))},

@@ -28,23 +28,25 @@ def list_parameters() -> dict[str, Schema]:
         "list-filter": _in_query(
             "filter[field]",
             _TEXT,
-            "What a field of `by` equals; `filter[field][gte]` and the like compare, by ne, gt, gte, lt, "
+            "The value of a field of `by`; `filter[field][gte]` and the like compare, by ne, gt, gte, lt, "
             "lte, in, prefix and exists.",
         ),
-        "list-sort": _in_query("sort", _TEXT, "Up to 3 fields of `by`, `-` before one for falling."),
+        "list-sort": _in_query(
+            "sort", _TEXT, "Up to 3 fields of `by`; `-` before a field sorts it in descending order."
+        ),
         "list-limit": _in_query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
             "Rows of a page.",
         ),
-        "list-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),
-        "list-fields": _in_query("fields", _TEXT, "Fields of `data` to send, with commas between them."),
+        "list-cursor": _in_query("cursor", _TEXT, "The `next` of the previous page."),
+        "list-fields": _in_query("fields", _TEXT, "Fields of `data` to send, separated by commas."),
         "list-count": _in_query("count", {"type": "boolean"}, "Whether to count the rows, up to 10,000."),
         "list-after": _in_query("after", _TEXT, "A position that the answer must cover, as of a receipt."),
         "list-wait": _in_query(
             "wait",
             {"type": "integer", "minimum": 0, "maximum": WAIT_MAX_S, "default": WAIT_DEFAULT_S},
-            "Seconds to wait for that.",
+            "Seconds to wait until the answer covers `after`.",
         ),
         "projection-name": _in_path("name", "A projection's name."),
         "projection-key": _in_path("key", "A row's key."),
@@ -59,7 +61,10 @@ def list_schemas() -> dict[str, Schema]:
     row = {"data": {"type": "object"}, "metadata": metadata}
     count = {"anyOf": [LENGTH, object_of({"at_least": LENGTH})]}
     page = {"ok": OK, "items": list_of(ref("Row")), "next": or_null(_TEXT)}
-    position = {"type": "string", "description": "What the rows are as of."}
+    position = {
+        "type": "string",
+        "description": "The feed position up to which the rows have counted events.",
+    }
     figures = {"position": position, "behind": LENGTH, "rows": LENGTH, "does_not_fit": LENGTH}
     build = object_of(figures, {"rate": {"type": "number"}, "eta_s": or_null({"type": "number"})})
     standing = {
@@ -83,7 +88,7 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
         return {}
     name = declared.name
     page = answer("A page.", ref("RowPage"))
-    live = answer("A page, or live.", ref("RowPage"))
+    live = answer("A page, or live rows.", ref("RowPage"))
     live["content"] |= _LIVE
     body = object_of(
         {},
@@ -122,7 +127,7 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
 
 def _filter(field: str) -> Schema:
     what = (
-        f"What `{field}` equals; `filter[{field}][gte]` and the like compare, by ne, gt, gte, lt, lte, in, "
+        f"The value of `{field}`; `filter[{field}][gte]` and the like compare, by ne, gt, gte, lt, lte, in, "
     )
     what += "prefix and exists."
     return _in_query(f"filter[{field}]", _TEXT, what)
@@ -130,7 +135,9 @@ def _filter(field: str) -> Schema:
 
 _LIVE: Schema = {
     SSE: {
-        "schema": {"description": "What there is, then `upsert` and `delete` by key; `id:` is the position."}
+        "schema": {
+            "description": "The present rows, then `upsert` and `delete` by key; `id:` is the position."
+        }
     }
 }
 
@@ -138,7 +145,7 @@ _LIVE: Schema = {
 def projection_paths(tag: str) -> dict[str, Schema]:
     every = object_of({"ok": OK, "projections": list_of(ref("Standing")), "lists": list_of(ref("Standing"))})
     row = object_of({"ok": OK, "position": _TEXT, "key": _TEXT, "data": {"type": "object"}, "metadata": {}})
-    page, one = answer("Its rows and its status.", ref("Projection")), answer("The row.", row)
+    page, one = answer("The projection's rows and its status.", ref("Projection")), answer("The row.", row)
     page["content"] |= _LIVE
     one["content"] |= _LIVE
     return {
@@ -147,7 +154,7 @@ def projection_paths(tag: str) -> dict[str, Schema]:
                 "projections",
                 "The status of all lists and projections",
                 tag=tag,
-                done={"200": answer("All.", every)},
+                done={"200": answer("The status of each.", every)},
                 refused="projections",
             )
         },

@@ -48,7 +48,7 @@ def answer(
 
 
 def not_modified(*headers: str) -> Schema:
-    return {"description": "What you have is current.", "headers": header_refs("ETag", *headers)}
+    return {"description": "Your copy is current.", "headers": header_refs("ETag", *headers)}
 
 
 def shared(status: str, name: str) -> Schema:

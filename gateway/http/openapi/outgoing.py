@@ -19,7 +19,10 @@ _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TIME: Schema = {"type": "number", "description": "Unix seconds."}
 _NAME = ("subscription",)
-_KEYS: Schema = {"const": "alias", "description": "Events carry aliases, and no key where there are any."}
+_KEYS: Schema = {
+    "const": "alias",
+    "description": "Events have aliases, and no key if the aggregate has an alias.",
+}
 _EXAMPLE: Schema = {
     "filter": {"types": ["order"]},
     "start": "now",
@@ -39,8 +42,10 @@ def subscription_paths() -> dict[str, Schema]:
         one: {"get": _get(), "put": _put(), "delete": _delete()},
         f"{one}/waiting": {"get": _waiting()},
         f"{one}/attempts": {"get": _attempts()},
-        f"{one}/pause": {"post": _switch("pause", "Send nothing more until it is resumed")},
-        f"{one}/resume": {"post": _switch("resume", "Continue where it stopped, also after it was disabled")},
+        f"{one}/pause": {
+            "post": _switch("pause", "Pause a subscription: nothing is sent until it is resumed")
+        },
+        f"{one}/resume": {"post": _switch("resume", "Resume a subscription that was paused or disabled")},
         f"{one}/replay": {"post": _replay()},
         f"{one}/skip": {"post": _skip()},
         f"{one}/test": {"post": _test()},
@@ -54,12 +59,19 @@ def subscription_schemas() -> dict[str, Schema]:
     names = list_of(
         {"type": "string", "pattern": "^_?[a-z][a-z0-9_]{0,63}$"}, minItems=1, maxItems=FILTER_NAMES_MAX
     )
-    undeclared: Schema = {"type": "boolean", "description": "Names of withdrawn types are meant."}
-    items = list_of({"type": "object"}, minItems=1, maxItems=ITEMS_MAX, description="As a query has them.")
+    undeclared: Schema = {"type": "boolean", "description": "Also accept names of withdrawn types."}
+    items = list_of({"type": "object"}, minItems=1, maxItems=ITEMS_MAX, description="Items as in a query.")
     filters = {"types": names, "event_types": names, "include_undeclared": undeclared, "items": items}
     filtered = object_of({}, _or_nulls(filters), closed=True)
-    start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
-    aliases: Schema = {"type": "boolean", "description": "Events carry aliases; without it, as types say."}
+    start = {
+        "type": "string",
+        "pattern": "^[!-~]{1,1024}$",
+        "description": "`beginning`, `now` or a position.",
+    }
+    aliases: Schema = {
+        "type": "boolean",
+        "description": "Whether events have aliases; default: as their aggregate types declare.",
+    }
     target = {"anyOf": [_target(form) for form in FORMS]}
     return {
         "Subscription": object_of(
@@ -74,13 +86,13 @@ def subscription_schemas() -> dict[str, Schema]:
                 "keys": or_null({"const": "alias"}),
                 "filter": {"type": "object"},
                 "start": _TEXT,
-                "target": {"type": "object", "description": "Secrets read `***`."},
-                "declared": {"type": "boolean", "description": "By the spec."},
+                "target": {"type": "object", "description": "Secrets are shown as `***`."},
+                "declared": {"type": "boolean", "description": "Declared in the spec."},
                 "state": {"enum": ["active", "paused", "disabled"]},
                 "why": or_null(_TEXT),
                 "position": {
                     "type": "string",
-                    "description": "The feed's position after all settled events.",
+                    "description": "The feed position after all settled events.",
                 },
                 "lag_events": _COUNT,
                 "lag_s": {"type": "number"},
@@ -109,7 +121,7 @@ def _one(description: str) -> Schema:
 
 def _list() -> Schema:
     schema = object_of({"ok": OK, "subscriptions": list_of(ref("StandingSubscription"))})
-    done = {"200": answer("By name.", schema)}
+    done = {"200": answer("All subscriptions, by name.", schema)}
     return operation("subscriptions", "All subscriptions (scope admin)", tag=TAG, done=done, refused="system")
 
 
@@ -127,11 +139,11 @@ def _get() -> Schema:
 def _put() -> Schema:
     return operation(
         "subscription.put",
-        "Make or change a subscription (scope admin)",
+        "Create or change a subscription (scope admin)",
         tag=TAG,
         parameters=_NAME,
         body=request(ref("Subscription"), _EXAMPLE),
-        done={"200": _one("Changed."), "201": _one("Made.")},
+        done={"200": _one("Changed."), "201": _one("Created.")},
         refused="subscription.put",
     )
 
@@ -139,10 +151,10 @@ def _put() -> Schema:
 def _delete() -> Schema:
     return operation(
         "subscription.delete",
-        "End a subscription (scope admin)",
+        "Delete a subscription (scope admin)",
         tag=TAG,
         parameters=_NAME,
-        done={"200": answer("Ended.", object_of({"ok": OK}))},
+        done={"200": answer("Deleted.", object_of({"ok": OK}))},
         refused="subscription.delete",
     )
 
@@ -163,7 +175,7 @@ def _waiting() -> Schema:
     )
     return operation(
         "subscription.waiting",
-        "Events that are tried again, claimed or parked, oldest first (scope admin)",
+        "Events that are retrying, claimed or parked, oldest first (scope admin)",
         tag=TAG,
         parameters=(*_NAME, "state", "listed-limit", "aliases", "keys"),
         done={"200": answer("The events.", object_of({"ok": OK, "waiting": list_of(each)}))},
@@ -181,12 +193,12 @@ def _attempts() -> Schema:
             "outcome": {"enum": ["confirmed", "failed", "gone"]},
             "status": or_null({"type": "integer"}),
             "error": or_null(_TEXT),
-            "response": {"type": "string", "description": "The first 4 KiB of what was answered."},
+            "response": {"type": "string", "description": "The first 4 KiB of the response."},
         }
     )
     return operation(
         "subscription.attempts",
-        "What was tried and answered, newest first (scope admin)",
+        "Delivery attempts, newest first (scope admin)",
         tag=TAG,
         parameters=(*_NAME, "of-event", "listed-limit"),
         done={"200": answer("The attempts.", object_of({"ok": OK, "attempts": list_of(each)}))},
@@ -200,7 +212,7 @@ def _switch(name: str, summary: str) -> Schema:
         f"{summary} (scope admin)",
         tag=TAG,
         parameters=_NAME,
-        done={"200": _one("It is so.")},
+        done={"200": _one("The subscription, with its new state.")},
         refused="subscription.act",
     )
 
@@ -208,11 +220,11 @@ def _switch(name: str, summary: str) -> Schema:
 def _replay() -> Schema:
     return operation(
         "subscription.replay",
-        "Try parked events again: all, or one (scope admin)",
+        "Deliver parked events again: all, or one (scope admin)",
         tag=TAG,
         parameters=_NAME,
         body=_optional(object_of({}, _or_nulls({"event_id": ANY_UUID}), closed=True)),
-        done={"200": answer("How many.", object_of({"ok": OK, "replayed": _COUNT}))},
+        done={"200": answer("The number of events.", object_of({"ok": OK, "replayed": _COUNT}))},
         refused="subscription.send",
     )
 
@@ -237,15 +249,15 @@ def _test() -> Schema:
         "status": or_null({"type": "integer"}),
         "took_ms": _COUNT,
         "error": or_null(_TEXT),
-        "response": {"type": "string", "description": "The first 4 KiB of what was answered."},
+        "response": {"type": "string", "description": "The first 4 KiB of the response."},
     }
     return operation(
         "subscription.test",
-        "Send a marked message to the target, now; nothing else changes (scope admin)",
+        "Send a marked test message to the target now; nothing else changes (scope admin)",
         tag=TAG,
         parameters=_NAME,
         body=_optional(object_of({}, closed=True)),
-        done={"200": answer("What came back.", object_of(came_back))},
+        done={"200": answer("The target's response.", object_of(came_back))},
         refused="subscription.test",
     )
 
@@ -255,7 +267,7 @@ def _claim() -> Schema:
         {},
         _or_nulls(
             {
-                "aliases": {"type": "boolean", "description": "As the subscription says, unless given."},
+                "aliases": {"type": "boolean", "description": "Default: as the subscription declares."},
                 "keys": _KEYS,
                 "limit": {"type": "integer", "minimum": 1, "maximum": CLAIM_EVENTS_MAX, "default": 100},
                 "lease_s": {"type": "number", "minimum": 0.001, "maximum": LEASE_S_MAX},
@@ -274,11 +286,11 @@ def _claim() -> Schema:
     )
     return operation(
         "subscription.claim",
-        "Claim events of a subscription that is pulled (scope write)",
+        "Claim events of a pull subscription (scope write)",
         tag=TAG,
         parameters=_NAME,
         body=_optional(wanted),
-        done={"200": answer("Yours until the lease is over; `claim` acks them all.", claimed)},
+        done={"200": answer("Events that are yours until the lease ends; `claim` acks them all.", claimed)},
         refused="subscription.send",
     )
 
@@ -289,11 +301,15 @@ def _ack() -> Schema:
     acked = {**object_of({}, _or_nulls(either), closed=True), "anyOf": given}
     return operation(
         "subscription.ack",
-        "Say that claimed events are done (scope write)",
+        "Acknowledge claimed events (scope write)",
         tag=TAG,
         parameters=_NAME,
         body=request(acked, {"ids": [EXAMPLE_EVENT_ID]}),
-        done={"200": answer("How many aggregates continue.", object_of({"ok": OK, "aggregates": _COUNT}))},
+        done={
+            "200": answer(
+                "The number of aggregates that continue.", object_of({"ok": OK, "aggregates": _COUNT})
+            )
+        },
         refused="subscription.send",
     )
 

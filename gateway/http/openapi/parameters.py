@@ -50,56 +50,68 @@ _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "
 
 def parameters() -> dict[str, Schema]:
     return {
-        "id": _in_path("id", _ID, "Which aggregate: one of the four kinds, or `@` and an alias.", EXAMPLE_ID),
+        "id": _in_path(
+            "id",
+            _ID,
+            "The aggregate's key, an identifier of one of the four kinds, or `@` and an alias.",
+            EXAMPLE_ID,
+        ),
         "alias": _in_path("alias", ALIAS, "An alias with its sigil.", "@VNO-42"),
-        "version": _in_path("version", _VERSION, "Which event of the stream, from 1.", 1),
+        "version": _in_path("version", _VERSION, "The event's version in the stream, from 1.", 1),
         "event_id": _in_path("event_id", ref("EventId"), "The event's id.", EXAMPLE_EVENT_ID),
         **_of_appends(),
         **_of_reads(),
         **_of_feed(),
         "after-child": _in_query(
-            "after", {"type": "integer", "minimum": 0}, "The `next` of the page before."
+            "after", {"type": "integer", "minimum": 0}, "The `next` of the previous page."
         ),
-        "aliases": _in_query("aliases", {"type": "boolean"}, "Tell the aliases of each aggregate."),
-        "keys": _in_query("keys", {"enum": ["alias"]}, "Leave out keys that have an alias."),
+        "aliases": _in_query("aliases", {"type": "boolean"}, "Include the aliases of each aggregate."),
+        "keys": _in_query(
+            "keys", {"enum": ["alias"]}, "`alias`: an aggregate with an alias is shown without its key."
+        ),
         "source-of": _in_path("source", _TEXT, "A foreign system.", "xliff"),
-        "scope-of": _in_path("scope", _TEXT, "Within it: a file, a project.", "a.xlf"),
-        "source_id": _in_path("source_id", _TEXT, "As the foreign system spells it.", "tu1"),
+        "scope-of": _in_path("scope", _TEXT, "The scope within the system: a file, a project.", "a.xlf"),
+        "source_id": _in_path("source_id", _TEXT, "The id, as the foreign system spells it.", "tu1"),
         "of-aggregate": {**_in_query("key", ref("Identifier"), "The aggregate's key."), "required": True},
         **_of_import(),
         "tenant_id": _in_path(
             "id", {"type": "string", "format": "uuid"}, "The tenant's id, a UUIDv7.", EXAMPLE_EVENT_ID
         ),
-        "after-name": _in_query("after", _TEXT, "The `next` of the page before."),
+        "after-name": _in_query("after", _TEXT, "The `next` of the previous page."),
         "tenants-limit": _in_query(
-            "limit", {"type": "integer", "minimum": 1, "maximum": TENANTS_PAGE_MAX}, "How many at most."
+            "limit", {"type": "integer", "minimum": 1, "maximum": TENANTS_PAGE_MAX}, "At most this many."
         ),
         "tenant": _in_path("tenant", _TEXT, "The tenant's name.", "main"),
         "source": _in_path("source", _TEXT, "A source of webhooks that the spec declares.", "stripe"),
         "subscription": _in_path(
-            "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
+            "name",
+            {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"},
+            "The subscription's name.",
+            "billing",
         ),
-        "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Only those."),
-        "saga-id": _in_path("id", ANY_UUID, "Which saga.", EXAMPLE_EVENT_ID),
-        "saga-state": _in_query("state", {"enum": list(SAGA_STATES)}, "Only those."),
-        "schedule-id": _in_path("id", ANY_UUID, "Which timer.", EXAMPLE_EVENT_ID),
-        "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Only those."),
-        "trigger-type": _in_query("type", _TEXT, "Those that events of this aggregate type set."),
-        "trigger-key": _in_query("key", _TEXT, "Those that events of this aggregate set."),
-        "listed-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),
+        "state": _in_query(
+            "state", {"enum": ["retrying", "claimed", "parked"]}, "Only events in this state."
+        ),
+        "saga-id": _in_path("id", ANY_UUID, "The saga's id.", EXAMPLE_EVENT_ID),
+        "saga-state": _in_query("state", {"enum": list(SAGA_STATES)}, "Only sagas in this state."),
+        "schedule-id": _in_path("id", ANY_UUID, "The timer's id.", EXAMPLE_EVENT_ID),
+        "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Only timers in this state."),
+        "trigger-type": _in_query("type", _TEXT, "Only timers set by events of this aggregate type."),
+        "trigger-key": _in_query("key", _TEXT, "Only timers set by events of this aggregate."),
+        "listed-cursor": _in_query("cursor", _TEXT, "The `next` of the previous page."),
         "Idempotency-Key-required": {
             "name": "Idempotency-Key",
             "in": "header",
             "required": True,
             "schema": _KEY,
-            "description": "The timer is set once under it.",
+            "description": "Repeated requests with this key set one timer.",
         },
-        "of-key": _in_query("idempotency_key", _KEY, "Of the append with this Idempotency-Key."),
-        "of-event": _in_query("event_id", ANY_UUID, "Only of this event."),
+        "of-key": _in_query("idempotency_key", _KEY, "The Idempotency-Key of the append."),
+        "of-event": _in_query("event_id", ANY_UUID, "Only attempts of this event."),
         "listed-limit": _in_query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": LISTED_MAX, "default": LISTED_DEFAULT},
-            "How many at most.",
+            "At most this many.",
         ),
         "tried-limit": _in_query(
             "limit",
@@ -109,47 +121,47 @@ def parameters() -> dict[str, Schema]:
                 "maximum": TRIED_EVENTS_MAX,
                 "default": TRIED_EVENTS_MAX,
             },
-            "How many events at most.",
+            "At most this many events.",
         ),
-        "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
-        "of-source": _in_query("source", _TEXT, "Only of this source."),
-        "verdict": _in_query("verdict", {"enum": list(VERDICTS)}, "What became of them."),
-        "reason": _in_query("reason", _TEXT, "Why they are in quarantine."),
-        "delivery-id": _in_path("id", ANY_UUID, "Which delivery.", EXAMPLE_EVENT_ID),
-        "before-delivery": _in_query("before", ANY_UUID, "The `next` of the page before."),
+        "count": _in_query(
+            "count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "The number of ids."
+        ),
+        "of-source": _in_query("source", _TEXT, "Only deliveries of this source."),
+        "verdict": _in_query("verdict", {"enum": list(VERDICTS)}, "Only deliveries with this result."),
+        "reason": _in_query("reason", _TEXT, "Only deliveries in quarantine for this reason."),
+        "delivery-id": _in_path("id", ANY_UUID, "The delivery's id.", EXAMPLE_EVENT_ID),
+        "before-delivery": _in_query("before", ANY_UUID, "The `next` of the previous page."),
         "handle": _in_path(
             "handle", {"type": "string", "pattern": "^[0-9A-Za-z]+$"}, "A key's handle.", "8f3kq2vN"
         ),
         "ticket": _in_query(
             "ticket",
             _TEXT,
-            "In place of a key, a ticket made for this path: the answer is `text/event-stream`.",
+            "A ticket for this path instead of a key; the response is `text/event-stream`.",
         ),
-        "revision": _in_query("revision", _REVISION, "A former revision; else the deployed one."),
-        "before": _in_query("before", _REVISION, "Revisions before this one."),
-        "force": _in_query(
-            "force", {"type": "boolean"}, "Deploy although it refuses or reinterprets what is stored."
-        ),
+        "revision": _in_query("revision", _REVISION, "An earlier revision; default: the deployed one."),
+        "before": _in_query("before", _REVISION, "Only revisions before this one."),
+        "force": _in_query("force", {"type": "boolean"}, "Deploy even if stored events do not match."),
         "If-Match-revision": _header(
             "If-Match",
             {"type": "string", "pattern": _ETAG_OF_REVISION},
-            'The revision that is deployed, `"0"` for none, `*` for any: else 409.',
+            'The revision that must be deployed, `"0"` for none, `*` for any; otherwise 409.',
         ),
         "If-None-Match-spec": _header("If-None-Match", {"const": "*"}, "No spec must be deployed yet."),
-        "If-None-Match": _header("If-None-Match", _TEXT, "An ETag that you have: 304 if it holds."),
+        "If-None-Match": _header("If-None-Match", _TEXT, "The ETag of your copy: 304 if it is current."),
     }
 
 
 def _of_import() -> dict[str, Schema]:
     return {
-        "import-type": {**_in_query("type", _TEXT, "The aggregates' type."), "required": True},
+        "import-type": {**_in_query("type", _TEXT, "The type of the aggregates."), "required": True},
         "import-event": _in_query(
-            "event", _TEXT, "The event that a record becomes; else the type's only one."
+            "event", _TEXT, "The event type of a record; default: the type's only one."
         ),
         "import-ref": _in_query("ref", _TEXT, "The field that is a record's external ref."),
-        "import-actor": _in_query("actor", _TEXT, "Who acts, as TYPE:ID; else the gateway's importer."),
-        "import": _in_query("import", ANY_UUID, "The same for all requests of one import."),
-        "only_refs": _in_query("only_refs", {"type": "boolean"}, "Only note which refs the import has."),
+        "import-actor": _in_query("actor", _TEXT, "The actor, as TYPE:ID; default: the gateway's importer."),
+        "import": _in_query("import", ANY_UUID, "An id that all requests of one import share."),
+        "only_refs": _in_query("only_refs", {"type": "boolean"}, "Only record which refs the import has."),
         "dry_run": _in_query(
             "dry_run", {"type": "boolean"}, "Show what would be written, and write nothing."
         ),
@@ -159,7 +171,7 @@ def _of_import() -> dict[str, Schema]:
 def _of_appends() -> dict[str, Schema]:
     return {
         "Idempotency-Key": _header(
-            "Idempotency-Key", _KEY, "A repeat with the same key gets the original receipt."
+            "Idempotency-Key", _KEY, "A retry with the same key gets the original receipt."
         ),
         "If-Match": _header(
             "If-Match",
@@ -168,12 +180,14 @@ def _of_appends() -> dict[str, Schema]:
         ),
         "If-None-Match-any": _header("If-None-Match", {"const": "*"}, "The stream must be empty."),
         "X-Correlation-Id": _header(
-            "X-Correlation-Id", _TEXT, "A UUID in lower case, kept with the events; anything else is ignored."
+            "X-Correlation-Id",
+            _TEXT,
+            "A lower-case UUID, stored with the events; any other value is ignored.",
         ),
         "Prefer": _header(
             "Prefer",
             _TEXT,
-            "`return=minimal`: a 409 without the missed events; `wait`: tells a new aggregate's aliases.",
+            "`return=minimal`: a 409 without missed events; `wait`: receipts with a new aggregate's aliases.",
         ),
         "Sluice-If-Unchanged": _header(
             "Sluice-If-Unchanged",
@@ -186,22 +200,26 @@ def _of_appends() -> dict[str, Schema]:
 
 def _of_reads() -> dict[str, Schema]:
     return {
-        "at_length": _in_query("at_length", _LENGTH, "As it was with this many events."),
-        "at": _in_query("at", _INSTANT, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
+        "at_length": _in_query("at_length", _LENGTH, "The state after this many events."),
+        "at": _in_query(
+            "at", _INSTANT, "The state at this time: Unix seconds or RFC 3339. Not with `at_length`."
+        ),
         "synchronous": _in_query("synchronous", {"type": "boolean"}, "Bypass any cache."),
         "upcast": _in_query(
-            "upcast", {"type": "boolean"}, "Data brought to the present revision, as folds see them."
+            "upcast", {"type": "boolean"}, "Upcast data to the present revision, as handlers see it."
         ),
         "explain": _in_query(
-            "explain", {"type": "boolean"}, "Also `misfits`: what of handlers did not fit. Scope admin."
+            "explain", {"type": "boolean"}, "Include `misfits`: operations that did not fit. Scope admin."
         ),
-        "consistency": _in_query("consistency", {"enum": ["strong"]}, "Read Postgres."),
+        "consistency": _in_query("consistency", {"enum": ["strong"]}, "Read from Postgres instead of Redis."),
         "min_length": _in_query(
             "min_length",
             _LENGTH,
             f"Wait until the stream is that long, up to {MIN_LENGTH_WAIT_S} s, then 503.",
         ),
-        "from": _in_query("from", _VERSION, "The version to start at; default: one end."),
+        "from": _in_query(
+            "from", _VERSION, "The version to start at; default: the first, with `order=desc` the newest."
+        ),
         "limit": _in_query(
             "limit",
             {
@@ -210,7 +228,7 @@ def _of_reads() -> dict[str, Schema]:
                 "maximum": PAGE_EVENTS_MAX,
                 "default": PAGE_EVENTS_DEFAULT,
             },
-            "Events of one page.",
+            "Events per page.",
         ),
         "order": _in_query(
             "order", {"enum": ["asc", "desc"], "default": "asc"}, "`desc` starts at the newest."
@@ -218,7 +236,7 @@ def _of_reads() -> dict[str, Schema]:
         "Last-Event-ID": _header(
             "Last-Event-ID",
             _TEXT,
-            "A version. With `text/event-stream`: go on after it; else ignored.",
+            "A version. With `text/event-stream`: continue after it; otherwise ignored.",
         ),
     }
 
@@ -229,23 +247,22 @@ def _of_feed() -> dict[str, Schema]:
         "after": _in_query(
             "after",
             _TEXT,
-            f"A position that the feed gave; `{FROM_BEGINNING}`, the default; or `{FROM_NOW}`.",
+            f"A position of the feed, `{FROM_BEGINNING}` (the default) or `{FROM_NOW}`.",
         ),
-        "types": _in_query("types", names, "Aggregate types with commas between them; default: all."),
-        "event_types": _in_query("event_types", names, "Event types, likewise."),
+        "types": _in_query("types", names, "Aggregate types, separated by commas; default: all."),
+        "event_types": _in_query("event_types", names, "Event types, separated by commas; default: all."),
         "include_undeclared": _in_query(
-            "include_undeclared", {"type": "boolean"}, "Names of withdrawn types are meant, and no typos."
+            "include_undeclared", {"type": "boolean"}, "Also accept names of withdrawn types."
         ),
         "from_time": _in_query(
             "from_time",
             _INSTANT,
-            "Begin at the first event recorded then or later, with `order=desc` end there: Unix seconds or "
-            "RFC 3339.",
+            "Start at the first event of this time or later; `desc`: end there. Unix seconds or RFC 3339.",
         ),
         "feed-order": _in_query(
             "order",
             {"enum": ["asc", "desc"], "default": "asc"},
-            "`desc` begins at the newest event, and `after` leads to older ones.",
+            "`desc` starts at the newest event, and `after` then leads to older ones.",
         ),
         "correlation_id": _in_query("correlation_id", ANY_UUID, "Only events with this correlation id."),
         "actor": _in_query(
@@ -253,19 +270,23 @@ def _of_feed() -> dict[str, Schema]:
             {"type": "string", "pattern": f"^{NAME_GRAMMAR}:.+$"},
             "Only events of this actor, as `type:id`.",
         ),
-        "tags": _in_query("tags", _TEXT, "Tags like `order:global`, likewise: events with all of them."),
+        "tags": _in_query(
+            "tags", _TEXT, "Only events with all these tags, such as `order:global`, separated by commas."
+        ),
         "wait": _in_query(
             "wait",
             {"type": "integer", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
-            "Seconds to wait for an event where none is left to read.",
+            "Seconds to wait for an event if none is left to read.",
         ),
         "feed-Last-Event-ID": _header(
-            "Last-Event-ID", _TEXT, "A position. With `text/event-stream`: instead of `after`; else ignored."
+            "Last-Event-ID",
+            _TEXT,
+            "A position. With `text/event-stream`: replaces `after`; otherwise ignored.",
         ),
         "feed-limit": _in_query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": PAGE_EVENTS_MAX, "default": PAGE_EVENTS_MAX},
-            "Most events of a page; a page may hold fewer although there are more.",
+            "At most this many events per page; a page may have fewer although more follow.",
         ),
     }
 
@@ -273,21 +294,23 @@ def _of_feed() -> dict[str, Schema]:
 def headers() -> dict[str, Schema]:
     return {
         "Sluice-Api": _answered(
-            {"const": "1"}, "The API's version; within 1 changes only add.", required=True
+            {"const": "1"}, "The API's version; changes within version 1 only add.", required=True
         ),
-        "ETag": _answered(_TEXT, "For `If-Match` and `If-None-Match`.", required=True),
-        "Location": _answered(_TEXT, "Where what was appended is read.", required=True),
+        "ETag": _answered(_TEXT, "A value for `If-Match` and `If-None-Match`.", required=True),
+        "Location": _answered(_TEXT, "The path of the aggregate or of its new event.", required=True),
         "Content-Location": _answered(_TEXT, "`/{type}/{key}`, if an alias was requested."),
-        "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
-        "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
+        "X-Correlation-Id": _answered(
+            ANY_UUID, "The correlation id that was sent, or a new one.", required=True
+        ),
+        "Idempotency-Replayed": _answered({"const": "true"}, "The request is a repeat; nothing was written."),
         "Sluice-Position": _answered(_TEXT, "The position of the feed after this page.", required=True),
         "Sluice-Caught-Up": _answered(
-            {"enum": ["true", "false"]}, "Whether that was all there is.", required=True
+            {"enum": ["true", "false"]}, "Whether no further event exists.", required=True
         ),
-        "Cache-Control": _answered(_TEXT, "Whether it may be kept."),
+        "Cache-Control": _answered(_TEXT, "Whether the response may be cached."),
         "Retry-After": _answered({"type": "string", "pattern": "^[0-9]+$"}, "Seconds.", required=True),
         "WWW-Authenticate": _answered({"const": "Bearer"}, "How to authenticate.", required=True),
-        "Allow": _answered(_TEXT, "The methods that the path has.", required=True),
+        "Allow": _answered(_TEXT, "The methods that the path supports.", required=True),
     }
 
 

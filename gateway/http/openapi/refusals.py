@@ -22,9 +22,12 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
             "length": LENGTH,
             "missed": {
                 **list_of(ref("Event")),
-                "description": "What the caller missed, oldest first; not with `Prefer: return=minimal`.",
+                "description": "The missed events, oldest first; absent with `Prefer: return=minimal`.",
             },
-            "missed_next": {**or_null(LENGTH), "description": "`from` to read on with."},
+            "missed_next": {
+                **or_null(LENGTH),
+                "description": "The `from` with which to read further events.",
+            },
         },
         {"length": 6, "missed": [], "missed_next": 6},
     ),
@@ -41,25 +44,25 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
         {
             "by": {
                 "enum": ["idempotency_key", "event_id"],
-                "description": "What belongs to another request.",
+                "description": "Which identity belongs to another request.",
             },
             "receipt": {
                 "anyOf": [*ANY_RECEIPT["anyOf"], object_of({"ok": OK, "schedule": {"type": "object"}})],
-                "description": "What that request was answered, in the form in which it was.",
+                "description": "The receipt of that request, in its original form.",
             },
         },
         {"by": "idempotency_key", "receipt": RECEIPT},
     ),
     "state_too_large": (
-        {"version": {**LENGTH, "description": "The first with which the state is too large."}},
+        {"version": {**LENGTH, "description": "The first version at which the state is too large."}},
         {"version": 812},
     ),
     "not_listed": (
-        {"listed": {**list_of({"type": "string"}), "description": "What can be asked for."}},
+        {"listed": {**list_of({"type": "string"}), "description": "The fields that a request may name."}},
         {"listed": ["status", "total"]},
     ),
     "behind": (
-        {"position": {"type": "string", "description": "How far the list is."}},
+        {"position": {"type": "string", "description": "The position that the rows have reached."}},
         {"position": "AQ"},
     ),
     "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),

@@ -27,15 +27,15 @@ def saga_paths() -> dict[str, Schema]:
     return {
         "/_/sagas": {"get": _every()},
         "/_/sagas/{id}": {"get": _act("get", "A saga")},
-        "/_/sagas/{id}/retry": {"post": _act("retry", "A stuck saga is compensated once more")},
-        "/_/sagas/{id}/abandon": {"post": _act("abandon", "A stuck saga ends as it is")},
+        "/_/sagas/{id}/retry": {"post": _act("retry", "Compensate a stuck saga once more")},
+        "/_/sagas/{id}/abandon": {"post": _act("abandon", "End a stuck saga as it is")},
     }
 
 
 def _every() -> Schema:
     return operation(
         "sagas",
-        "Sagas, those that changed last first (scope admin)",
+        "Sagas, the most recently changed first (scope admin)",
         tag=TAG,
         parameters=("saga-state", "listed-limit", "listed-cursor"),
         done={

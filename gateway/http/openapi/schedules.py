@@ -34,9 +34,9 @@ def schedule_paths() -> dict[str, Schema]:
     return {
         "/_/schedules": {"get": _every(), "post": _create()},
         "/_/schedules/{id}": {"get": _act("get", "A timer")},
-        "/_/schedules/{id}/cancel": {"post": _act("cancel", "A timer never fires")},
-        "/_/schedules/{id}/run": {"post": _act("run", "A timer fires now; a parked one once more")},
-        "/_/schedules/{id}/move": {"post": _act("move", "A timer is due at another time", due)},
+        "/_/schedules/{id}/cancel": {"post": _act("cancel", "Cancel a timer")},
+        "/_/schedules/{id}/run": {"post": _act("run", "Fire a timer now, or a parked one again")},
+        "/_/schedules/{id}/move": {"post": _act("move", "Change the time at which a timer is due", due)},
     }
 
 

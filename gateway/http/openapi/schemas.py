@@ -36,20 +36,20 @@ _TOLD_ALIASES: Schema = {
     "aliases": {
         "type": "array",
         "items": {"type": "string"},
-        "description": "Of a new aggregate, with `Prefer: wait`, where its type gets names.",
+        "description": "The aliases of a new aggregate, with `Prefer: wait`, if its type has aliases.",
     },
-    "parent": {"type": "string", "description": "Of a new child."},
+    "parent": {"type": "string", "description": "The alias of a new child."},
 }
 
 
 _IMPLIED: Schema = {
-    "implied_count": {**VERSION, "description": "Events written beside these, since these imply them."}
+    "implied_count": {**VERSION, "description": "Events that these events imply, appended with them."}
 }
 
 
 NAMED: Schema = {
-    "key": {"type": "string", "description": "With `keys=alias`, only where there is no alias."},
-    "aliases": {"type": "array", "items": {"type": "string"}, "description": "Where they are asked for."},
+    "key": {"type": "string", "description": "With `keys=alias`, only if there is no alias."},
+    "aliases": {"type": "array", "items": {"type": "string"}, "description": "If `aliases` is requested."},
 }
 """Of an aggregate in an answer, beside what is always there."""
 
@@ -89,8 +89,10 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
     return {
         "Identifier": _identifier(spec),
         "EventId": _EVENT_ID,
-        "Actor": _reference(spec.agent_types, "Who acts: a type of the spec's `agent_types`."),
-        "Target": _reference(spec.target_types, "On whom or what: a type of the spec's `target_types`."),
+        "Actor": _reference(spec.agent_types, "The actor: a type of the spec's `agent_types`, and an id."),
+        "Target": _reference(
+            spec.target_types, "What the actor acted on: a type of the spec's `target_types`, and an id."
+        ),
         "Metadata": _metadata(spec),
         "MetadataOfAll": _metadata_of_all(spec),
         "Receipt": _receipt(),
@@ -110,7 +112,7 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
 
 def _identifier(spec: Spec) -> Schema:
     return {
-        "description": "One of four kinds, in any accepted spelling. Answers carry the canonical one.",
+        "description": "One of four kinds, in any accepted spelling. Responses have the canonical one.",
         "anyOf": [
             {"type": "string", "pattern": f"^{_UUID_4_5}$", "description": "UUID, version 4 or 5."},
             {
@@ -152,7 +154,7 @@ def _metadata(spec: Spec) -> Schema:
                 "description": "A UUIDv7 or UUIDv5 of your own, unique in a tenant; not for several events.",
             },
             "causation_id": {**or_null(ANY_UUID), "description": "The event or message that caused this."},
-            "extra": {**or_null({"type": "object"}), "description": "Free-form notes."},
+            "extra": {**or_null({"type": "object"}), "description": "Free text."},
         },
         closed=True,
     )
@@ -171,7 +173,7 @@ def _receipt_of_several() -> Schema:
             "key": {"type": "string"},
             "event_id": ref("EventId"),
             "stream_id": {"type": "string"},
-            "length": {**VERSION, "description": "The aggregate's after this event."},
+            "length": {**VERSION, "description": "The stream's length after this event."},
         }
     )
     return object_of({"ok": OK, "position": POSITION, "count": VERSION, "events": list_of(event)}, _IMPLIED)
@@ -220,11 +222,18 @@ def _state() -> Schema:
         {
             "version": VERSION,
             "event_type": {"type": "string"},
-            "operation": {"type": "integer", "minimum": 0, "description": "Its place in the handler."},
+            "operation": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "The operation's place in the handler.",
+            },
             "error": {"type": "string"},
         }
     )
-    misfits = {**list_of(misfit), "description": "With `explain`: the last 20, oldest first."}
+    misfits = {
+        **list_of(misfit),
+        "description": "With `explain`: the last 20 operations that did not fit, oldest first.",
+    }
     metadata = object_of(
         {"length": LENGTH, "created_at": seconds, "updated_at": seconds},
         {"handler_errors": list_of(handler_error), "misfits": misfits},
@@ -242,7 +251,10 @@ def _event() -> Schema:
             "correlation_id": {"type": "string"},
             "causation_id": {"type": ["string", "null"]},
             "extra": {"type": ["object", "null"]},
-            "revision": {**VERSION, "description": "Of its type, as it was appended."},
+            "revision": {
+                **VERSION,
+                "description": "The revision of the event type when the event was appended.",
+            },
         }
     )
     return object_of(
@@ -252,7 +264,7 @@ def _event() -> Schema:
             "version": VERSION,
             "aggregate_type": NAME,
             "type": {"type": "string"},
-            "data": {"description": "Exactly as sent, byte for byte. An older spec may have accepted it."},
+            "data": {"description": "The data as sent, byte for byte. An older spec may have accepted it."},
             "metadata": metadata,
         },
         NAMED,
@@ -279,7 +291,7 @@ def _fed_event() -> Schema:
 
 def _feed_page() -> Schema:
     position = {"type": "string", "description": "`after` of the next page."}
-    caught_up = {"type": "boolean", "description": "Whether that was all there is."}
+    caught_up = {"type": "boolean", "description": "Whether no further event exists."}
     return object_of(
         {"ok": OK, "events": list_of(ref("FedEvent")), "position": position, "caught_up": caught_up}
     )
@@ -302,7 +314,7 @@ def _query(spec: Spec) -> Schema:
 
 def _aliases() -> Schema:
     names = list_of({"type": "string"})
-    retired = {**names, "description": "Retired; they still resolve."}
+    retired = {**names, "description": "Retired aliases; they still resolve."}
     return object_of({"ok": OK, "key": {"type": "string"}, "aliases": names}, {"retired": retired})
 
 
@@ -325,7 +337,7 @@ def _refusal() -> Schema:
         {
             "ok": {"const": False},
             "code": {"type": "string"},
-            "error": {"type": "string", "description": "A sentence for a person."},
+            "error": {"type": "string", "description": "A sentence for people; programs use `code`."},
         },
-        {"path": {"type": "string", "description": "The place at fault, like `data.email`."}},
+        {"path": {"type": "string", "description": "The field at fault, such as `data.email`."}},
     )

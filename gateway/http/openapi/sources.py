@@ -41,16 +41,18 @@ def _import() -> Schema:
         },
     )
     refusal: Schema = object_of({"line": {"type": "integer"}, "status": {"type": "integer"}})
-    answered = lines({"anyOf": [told, refusal]}, "`line` from 1; a refusal's line is as of a bulk request.")
-    sent = lines({"type": "object"}, f"A record a line, at most {RECORDS_MAX}.")
+    answered = lines(
+        {"anyOf": [told, refusal]}, "`line` counts from 1; an error has the form of a bulk request's."
+    )
+    sent = lines({"type": "object"}, f"One record per line, at most {RECORDS_MAX}.")
     names = ("type", "event", "ref", "actor")
     return operation(
         "import",
-        "Records of a foreign system: each becomes an event where it says something new",
+        "Import records of a foreign system: each with new content becomes an event",
         tag=TAG,
         parameters=(*[f"import-{name}" for name in names], "import", "only_refs", "dry_run"),
         body={"required": True, "content": {NDJSON: sent}},
-        done={"200": {"description": "A line for each record, in order.", "content": {NDJSON: answered}}},
+        done={"200": {"description": "One line per record, in order.", "content": {NDJSON: answered}}},
         refused="import",
     )
 
@@ -61,7 +63,7 @@ def _of_key() -> Schema:
     )
     return operation(
         "sources",
-        "What foreign systems call an aggregate",
+        "The ids of an aggregate in foreign systems",
         tag=TAG,
         parameters=("of-aggregate",),
         done={"200": answer("Sorted.", object_of({"ok": OK, "key": _TEXT, "sources": list_of(told)}))},
@@ -105,7 +107,7 @@ def _get() -> Schema:
         "The aggregate that an id maps to",
         tag=TAG,
         parameters=_NAMES,
-        done={"200": answer("Its mapping.", object_of({"ok": OK, **_STANDS_FOR}, _LAST_RECORD))},
+        done={"200": answer("The id's mapping.", object_of({"ok": OK, **_STANDS_FOR}, _LAST_RECORD))},
         refused="sources",
     )
 
@@ -118,6 +120,6 @@ def _put() -> Schema:
         tag=TAG,
         parameters=_NAMES,
         body=request(body, {"aggregate_type": "order", "key": EXAMPLE_ID}),
-        done={"200": answer("Its mapping.", object_of({"ok": OK, **_STANDS_FOR}))},
+        done={"200": answer("The id's mapping.", object_of({"ok": OK, **_STANDS_FOR}))},
         refused="sources.put",
     )

@@ -34,7 +34,7 @@ def _spec() -> Schema:
     schema = object_of({"ok": OK, "revision": LENGTH, "spec": {"type": "object"}})
     return operation(
         "spec",
-        "The deployed spec, or a former revision, as it was sent",
+        "The deployed spec, or an earlier revision, as it was sent",
         tag=TAG,
         parameters=("revision", "If-None-Match"),
         done={"200": answer("The spec.", schema, ("ETag",)), "304": not_modified()},
@@ -50,7 +50,7 @@ _NOTICES = list_of(object_of({"pointer": _TEXT, "notice": _TEXT}))
 
 _DOCUMENT: Schema = {
     "type": "object",
-    "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` tells what one may hold.',
+    "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` lists every fault of one.',
 }
 
 
@@ -60,7 +60,7 @@ _DEPLOYED = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolea
 def _history() -> Schema:
     at: Schema = {"type": "number", "description": "Unix seconds."}
     revision = object_of({"revision": LENGTH, "deployed_at": at, "bytes": LENGTH})
-    following = or_null({**LENGTH, "description": "The `before` of the next page."})
+    following = or_null({**LENGTH, "description": "The `before` of the next page; null at the end."})
     return operation(
         "history",
         "The revisions of the spec, the newest first",
@@ -88,10 +88,12 @@ def _diff() -> Schema:
     }
     return operation(
         "diff",
-        "What deploying a spec would change and meet; nothing is deployed (scope admin)",
+        "The changes and conflicts of deploying a spec; nothing is deployed (scope admin)",
         tag=TAG,
         body=request(_DOCUMENT),
-        done={"200": answer("With `conflicts` it would be refused.", object_of({"ok": OK, **plan}))},
+        done={
+            "200": answer("With `conflicts`, a deployment would be refused.", object_of({"ok": OK, **plan}))
+        },
         refused="diff",
     )
 
@@ -105,7 +107,7 @@ def _try_out() -> Schema:
     found = {
         "events": count,
         "aggregates": count,
-        "whole": {"type": "boolean", "description": "Nothing was left out."},
+        "whole": {"type": "boolean", "description": "Whether all stored events were read."},
         "undeclared": count,
         "refused": first("count", version=LENGTH, event_type=_TEXT, path=_TEXT, error=_TEXT),
         "states": first("differ", length=LENGTH, too_large_at=or_null(LENGTH), diff=list_of(_CHANGE)),
@@ -115,11 +117,11 @@ def _try_out() -> Schema:
     }
     return operation(
         "try",
-        "Stored events folded by a spec that is not deployed; nothing is stored (scope admin)",
+        "Fold stored events by a spec that is not deployed; nothing is stored (scope admin)",
         tag=TAG,
         parameters=("tried-limit",),
         body=request(_DOCUMENT),
-        done={"200": answer("What it would refuse and change.", object_of({"ok": OK, **found}))},
+        done={"200": answer("What the spec would refuse and change.", object_of({"ok": OK, **found}))},
         refused="try",
     )
 
@@ -128,11 +130,11 @@ def _roll_back() -> Schema:
     body = object_of({"revision": LENGTH}, {"force": {"type": "boolean"}}, closed=True)
     return operation(
         "rollback",
-        "Deploy a former revision once more, as the next one (scope admin)",
+        "Deploy an earlier revision once more, as the next one (scope admin)",
         tag=TAG,
         parameters=("If-Match-revision", "If-None-Match-spec", "force"),
         body=request(body, {"revision": 1}),
-        done={"200": answer("Deployed, or it was already.", _DEPLOYED, ("ETag",))},
+        done={"200": answer("Deployed now or before.", _DEPLOYED, ("ETag",))},
         refused="rollback",
     )
 
@@ -140,10 +142,10 @@ def _roll_back() -> Schema:
 def _deploy() -> Schema:
     return operation(
         "deploy",
-        "Deploy a spec (scope admin); every gateway serves by it within 5 s",
+        "Deploy a spec (scope admin); every gateway uses it within 5 s",
         tag=TAG,
         parameters=("If-Match-revision", "If-None-Match-spec", "force"),
         body=request(_DOCUMENT),
-        done={"200": answer("Deployed, or it was already.", _DEPLOYED, ("ETag",))},
+        done={"200": answer("Deployed now or before.", _DEPLOYED, ("ETag",))},
         refused="deploy",
     )

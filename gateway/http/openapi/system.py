@@ -86,17 +86,19 @@ def _append() -> Schema:
 
 
 def _bulk(config: Config) -> Schema:
-    answered = "A line for each: `line` from 1, `status`, then as the single answer; `replayed` for a replay."
+    answered = (
+        "One per request line: `line` from 1, `status`, then as a single response; `replayed` for a repeat."
+    )
     sent = f"At most {LINES_MAX} lines, {config.bulk_bytes_max} bytes; {config.body_bytes_max} a line."
     return operation(
         "bulk",
-        "Append many, each line on its own; lines of one aggregate in their order",
+        "Append many events, each line on its own; lines of one aggregate in their order",
         tag=TAG,
         parameters=("X-Correlation-Id",),
         body={"required": True, "content": {NDJSON: lines(ref("BulkLine"), sent)}},
         done={
             "200": {
-                "description": "Streamed as they commit, in the order of the request.",
+                "description": "Streamed as events commit, in the order of the request.",
                 "headers": header_refs("X-Correlation-Id"),
                 "content": {NDJSON: lines(_bulk_answer(), answered)},
             }
@@ -136,7 +138,7 @@ def _feed_query() -> Schema:
 def _capabilities() -> Schema:
     return operation(
         "capabilities",
-        "What of others' specifications is here: `dcb` is dcb.events",
+        "The specifications of others that this gateway supports: `dcb` is dcb.events",
         tag=TAG,
         done={"200": answer("The list.", object_of({"ok": OK, "dcb": {"type": "object"}}))},
         refused="system",
@@ -146,9 +148,11 @@ def _capabilities() -> Schema:
 def _fed() -> Schema:
     page = answer("A page.", ref("FeedPage"))
     page["content"] |= {
-        NDJSON: lines(ref("FedEvent"), "All that is committed, or `limit` events of it: one a line."),
+        NDJSON: lines(ref("FedEvent"), "All committed events, or `limit` of them: one per line."),
         SSE: {
-            "schema": {"description": "What there is, then live: `id:` is the position, `data:` the event."}
+            "schema": {
+                "description": "Committed events, then live ones: `id:` is the position, `data:` the event."
+            }
         },
         CLOUD_EVENTS: {"schema": list_of({"type": "object"})},
     }
@@ -156,24 +160,24 @@ def _fed() -> Schema:
 
 
 def _webhook(config: Config) -> Schema:
-    duplicate: Schema = {"type": "boolean", "description": "It came before; this is that event."}
+    duplicate: Schema = {"type": "boolean", "description": "The delivery came before; this is its event."}
     told = object_of({"ok": OK, "event_id": ref("EventId"), "duplicate": duplicate, "position": POSITION})
     held = object_of({"ok": OK, "quarantined": OK, "event_id": {"type": "null"}})
     ignored = object_of({"ok": OK, "ignored": OK, "event_id": {"type": "null"}})
     batch = object_of({"ok": OK, "events": list_of({"type": "object"})})
-    sent = f"As the provider sends it, signed; at most {config.webhook_bytes_max} bytes."
+    sent = f"The signed request, as the provider sends it; at most {config.webhook_bytes_max} bytes."
     taken = operation(
         "webhook",
-        "Take a webhook, exactly once; its signature is its key",
+        "Accept a webhook delivery, exactly once; its signature authenticates it",
         tag=TAG,
         parameters=("tenant", "source"),
         body={"content": {"*/*": {"schema": {"description": sent}}}},
         done={
             "202": answer(
-                "Committed, kept in quarantine, or by `to.when` and `to.types` ignored.",
+                "Committed, quarantined, or ignored by `to.when` or `to.types`.",
                 {"anyOf": [told, held, ignored, batch]},
             ),
-            "200": {"description": "The answer to a handshake that the source declares."},
+            "200": {"description": "The response to a handshake that the source declares."},
         },
         refused="webhook",
     )
@@ -194,7 +198,7 @@ def _event() -> Schema:
 def _receipts() -> Schema:
     return operation(
         "receipt",
-        "What a committed append was answered, by its Idempotency-Key or by the id of an event of it",
+        "The receipt of a committed append, by its Idempotency-Key or the id of one of its events",
         tag=TAG,
         parameters=("of-key", "of-event"),
         done={"200": answer("The receipt.", ANY_RECEIPT)},
@@ -212,7 +216,7 @@ def _resolve() -> Schema:
         "The aggregate, of any type, that an alias names",
         tag=TAG,
         parameters=("alias",),
-        done={"200": answer("What it names.", schema, ("Content-Location",))},
+        done={"200": answer("The aggregate that the alias names.", schema, ("Content-Location",))},
         refused="resolve",
     )
 
@@ -233,7 +237,7 @@ def _base62() -> Schema:
     text = {"type": "string", "pattern": "^[0-9A-Za-z]{8}$"}
     return operation(
         "ids.base62",
-        "New ids of 8 base62 characters, for things of your own: no aggregate has such a key",
+        "New ids of 8 base62 characters, for objects outside Sluice: no aggregate has such a key",
         tag=TAG,
         parameters=("count",),
         done={"200": answer("Fresh ones.", object_of({"ok": OK, "ids": list_of(text)}))},
@@ -265,10 +269,14 @@ def _hash() -> Schema:
 def _check() -> Schema:
     return operation(
         "ids.check",
-        "What each string is as an identifier, by the spec",
+        "Classify strings as identifiers, by the spec",
         tag=TAG,
         body=request(ids_to_check(), {"ids": [EXAMPLE_ID.upper(), "broadcast"]}),
-        done={"200": answer("In the same order.", object_of({"ok": OK, "ids": list_of(ref("CheckedId"))}))},
+        done={
+            "200": answer(
+                "The results, in the same order.", object_of({"ok": OK, "ids": list_of(ref("CheckedId"))})
+            )
+        },
         refused="check",
     )
 

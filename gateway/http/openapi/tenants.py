@@ -20,8 +20,10 @@ def tenant_paths() -> dict[str, Schema]:
         "/_/tenant": {"get": _mine()},
         "/_/tenants": {"get": _every()},
         one: {"get": _get(), "put": _put(), "delete": _delete()},
-        f"{one}/suspend": {"post": _switch("suspend", "Refuse its requests until it is resumed")},
-        f"{one}/resume": {"post": _switch("resume", "Take its requests again")},
+        f"{one}/suspend": {
+            "post": _switch("suspend", "Suspend a tenant: its requests are refused until it is resumed")
+        },
+        f"{one}/resume": {"post": _switch("resume", "Resume a tenant: its requests are accepted again")},
     }
 
 
@@ -46,7 +48,11 @@ def _one(more: dict[str, Schema] | None = None) -> Schema:
 def _mine() -> Schema:
     schema = object_of({"ok": OK, "id": _ID, "name": _TEXT, "handle": _TEXT})
     return operation(
-        "tenant", "Whose key it is", tag=TAG, done={"200": answer("The tenant.", schema)}, refused="system"
+        "tenant",
+        "The tenant of the key",
+        tag=TAG,
+        done={"200": answer("The tenant.", schema)},
+        refused="system",
     )
 
 
@@ -76,16 +82,16 @@ def _get() -> Schema:
 def _put() -> Schema:
     named = object_of({"name": {"type": "string", "pattern": f"^{NAME_RULE}$"}}, closed=True)
     first = {
-        "key": {**_TEXT, "description": "Its first key, of scope admin: shown once."},
+        "key": {**_TEXT, "description": "The tenant's first key, of scope admin, shown only once."},
         "key_handle": _TEXT,
     }
     return operation(
         "tenants.put",
-        "A tenant under an id of your own; the same again changes nothing",
+        "Create a tenant with an id of your choice; a repeat changes nothing",
         tag=TAG,
         parameters=("tenant_id",),
         body=request(named, {"name": "acme"}),
-        done={"200": answer("It was there.", _one()), "201": answer("It is new.", _one(first))},
+        done={"200": answer("The tenant exists already.", _one()), "201": answer("It is new.", _one(first))},
         refused="tenant.put",
     )
 
@@ -93,10 +99,10 @@ def _put() -> Schema:
 def _delete() -> Schema:
     return operation(
         "tenants.delete",
-        "Delete a tenant with all that is its own; GET shows how far that has come",
+        "Delete a tenant with all its data; GET shows the progress",
         tag=TAG,
         parameters=("tenant_id",),
-        done={"202": answer("Its keys have ended, and it goes from now on.", _one())},
+        done={"202": answer("The tenant's keys are invalid, and the deletion has begun.", _one())},
         refused="tenant",
     )
 
@@ -107,6 +113,6 @@ def _switch(name: str, summary: str) -> Schema:
         summary,
         tag=TAG,
         parameters=("tenant_id",),
-        done={"200": answer("Its present state.", _one())},
+        done={"200": answer("The tenant's present state.", _one())},
         refused="tenant",
     )
