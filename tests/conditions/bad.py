@@ -31,9 +31,9 @@ def _position_too_far() -> None:
 
 
 BUILDS: dict[str, Build] = {
-    "remembered-only": Build("takes what Redis does not have for nothing", _remembered_only),
-    "known-without-a-look": Build("takes what is committed for looked at", _known_without_a_look),
-    "position-too-far": Build("has `position` behind matches that it does not show", _position_too_far),
+    "remembered-only": Build("treats events that are not in Redis as absent", _remembered_only),
+    "known-without-a-look": Build("does not check committed events after `after`, if Redis is asked first", _known_without_a_look),
+    "position-too-far": Build("has a `position` after matches that it does not show", _position_too_far),
 }
 
 
