@@ -32,7 +32,9 @@ def _position_too_far() -> None:
 
 BUILDS: dict[str, Build] = {
     "remembered-only": Build("treats events that are not in Redis as absent", _remembered_only),
-    "known-without-a-look": Build("does not check committed events after `after`, if Redis is asked first", _known_without_a_look),
+    "known-without-a-look": Build(
+        "does not check committed events after `after`, if Redis is asked first", _known_without_a_look
+    ),
     "position-too-far": Build("has a `position` after matches that it does not show", _position_too_far),
 }
 
