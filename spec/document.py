@@ -127,7 +127,7 @@ def _copy(value: object, pointer: str, depth: int, report: Report) -> object:
     return None
 
 
-_NO_TEXT = "The text holds U+0000 or a lone surrogate; remove it."
+_NO_TEXT = "The text contains U+0000 or a lone surrogate; remove it."
 
 
 def _copied_object(
@@ -139,7 +139,7 @@ def _copied_object(
             report.add("invalid_json", pointer, "A key of this object is not a string.")
             continue
         if _NOT_TEXT.search(key):
-            report.add("invalid_json", pointer, f"The key {shown(key)} holds U+0000 or a lone surrogate.")
+            report.add("invalid_json", pointer, f"The key {shown(key)} contains U+0000 or a lone surrogate.")
             continue
         copy[str(key)] = _copy(item, below(pointer, key), depth + 1, report)
     if isinstance(value, _Repeating):

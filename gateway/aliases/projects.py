@@ -62,8 +62,8 @@ class ProjectKeys:
         if holder == append.stream.key:
             return None
         if holder is None:
-            return Refusal("key_taken", f"The key {key} is that of a project elsewhere.", path)
-        return Refusal("key_taken", f"The key {key} is that of the {projects.type} {holder}.", path)
+            return Refusal("key_taken", f"The key {key} belongs to a project of another tenant.", path)
+        return Refusal("key_taken", f"The key {key} belongs to the {projects.type} {holder}.", path)
 
     async def keys_of(
         self, at: Snapshot, projects: Projects, aggregates: Sequence[Aggregate], deployed: Deployed

@@ -41,7 +41,7 @@ class Migration:
         nameless = list(dict.fromkeys((each.aggregate_type, each.key) for each in named if each.hash is None))
         given = await HashNamer(self._ids).name(at, nameless)
         if len(given) < len(nameless):
-            raise CanNotMigrate("an aggregate finds every hash id that it could have taken")
+            raise CanNotMigrate("every hash id that an aggregate could have is taken")
         self.once = tuple(sorted({each.aggregate_type for each in named} - set(self._ids.types)))
         aliases = {(each.aggregate_type, each.key): each.alias for each in given}
         self.pairs = tuple(

@@ -315,7 +315,7 @@ async def _apply(conn: Any, tenant: UUID, versions: Sequence[int], event_type: s
             for version in versions:
                 await conn.execute(statement("retire"), tenant, version, event_type == RETIRED)
         case _:
-            raise ValueError(f"this release knows no event {event_type}; use the one that wrote it")
+            raise ValueError(f"this release does not know the event {event_type}; use the one that wrote it")
 
 
 def _columns(names: Sequence[Given | Named], *fields: str) -> list[list[Any]]:

@@ -134,7 +134,7 @@ def _whole(text: str, kinds: Mapping[str, frozenset[Kind]]) -> Alias | str:
     if declared == {Kind.HASH} and (hashed := numbered_hash(alias)) is not None:
         return hashed  # digits only, under a prefix that numbers nothing
     if declared and alias.kind not in declared:
-        return f"The spec's prefix {alias.prefix} is that of another kind of names."
+        return f"The prefix {alias.prefix} of the spec is for another kind of alias."
     return alias
 
 
@@ -172,7 +172,7 @@ async def plan(at: Snapshot, wanted: Sequence[Wanted], tell: Tell = lambda _: No
 def _held(wanted: Wanted, holder: Found) -> Fault | None:
     if (holder.aggregate_type, holder.key) == (wanted.name.aggregate_type, wanted.name.key):
         return None
-    why = f"{holder.alias.text} is the {holder.aggregate_type} {holder.key} and is never given to another."
+    why = f"{holder.alias.text} belongs to the {holder.aggregate_type} {holder.key} and is never reassigned."
     return Fault(wanted.line, why)
 
 

@@ -48,4 +48,4 @@ def _metadata(row: Row, field: str) -> int:
             return row.created_at_ms // 1000
         case "updated_at":
             return row.updated_at_ms // 1000
-    raise AssertionError(f"{field} is none of {METADATA}")
+    raise AssertionError(f"{field} is not one of {METADATA}")

@@ -210,7 +210,7 @@ class JoinOutput:
                 size += len(state.data_json)
                 if size > ROW_STATES_BYTES_MAX:
                     made.error = (
-                        f"The states that it is made of are longer than {ROW_STATES_BYTES_MAX} bytes."
+                        f"The states of the row are longer than {ROW_STATES_BYTES_MAX} bytes together."
                     )
         self._add(made, name, several, states)
 

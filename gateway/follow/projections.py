@@ -207,14 +207,14 @@ class ProjectionOutput:
         """Of the rows, each once; and what is wrong with others in the list, "" for none. Raises Misfit."""
         found = found_at(rule.key, view)
         if found is None:
-            raise Unfit("It names no row: there is nothing where its key should be.")
+            raise Unfit("The event names no row: the value of `key` is absent.")
         if not rule.several:
             return (self._key(found),), ""
         listed = items_of(found)
         if listed is None:
-            raise Unfit(f"Its keys are {kind(found)}, not a list.")
+            raise Unfit(f"`keys` gives {kind(found)}, not a list.")
         if len(listed) > KEYS_MAX:
-            raise Unfit(f"It names {len(listed)} rows; an event changes at most {KEYS_MAX}.")
+            raise Unfit(f"The event names {len(listed)} rows; it may change at most {KEYS_MAX}.")
         view.budget.work(len(listed) // _KEYS_A_LOOK)
         keys: dict[str, None] = {}
         bad = []
@@ -226,20 +226,18 @@ class ProjectionOutput:
         if not bad:
             return tuple(keys), ""
         at, first = bad[0]
-        return tuple(
-            keys
-        ), f"{len(bad)} of its {len(listed)} keys give no row; the first is at [{at}]. {first}"
+        return tuple(keys), f"{len(bad)} of {len(listed)} keys are not valid; the first is at [{at}]. {first}"
 
     def _key(self, node: Node) -> str:
         value = plain(node)
         if self._projection.key_kind == "text":
             text = value if isinstance(value, str) else _as_text(node, value)
             if text is None or "\0" in text or not 0 < len(text.encode()) <= KEY_BYTES_MAX:
-                raise Unfit(f"Its key is {kind(node)}, not a string of 1 to {KEY_BYTES_MAX} bytes.")
+                raise Unfit(f"The key is {kind(node)}, not a string of 1 to {KEY_BYTES_MAX} bytes.")
             return text
         key = canonicalize(value, self._singletons) if isinstance(value, str) else None
         if key is None:
-            raise Unfit(f"Its key is {kind(node)} that is not an identifier.")
+            raise Unfit(f"The key is {kind(node)} that is not an identifier.")
         return key
 
     def _rows(
@@ -286,8 +284,8 @@ class ProjectionOutput:
 
 
 def _too_long(left: int) -> str:
-    together = f"those of its append are longer than {ROWS_BYTES_MAX} bytes together"
-    return f"{left} of its rows stay as they are: {together}."
+    together = f"the rows of its append are longer than {ROWS_BYTES_MAX} bytes together"
+    return f"{left} of its rows are not changed: {together}."
 
 
 def _unreported(operation: int, error: str) -> None:
@@ -395,7 +393,7 @@ class _Draft:
             except Unfit as unfit:
                 _note(misfits, recorded, index, str(unfit))
         if draft.is_too_large():
-            why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
+            why = f"The row would be longer than {STATE_BYTES_MAX} bytes, so it is {{}} again."
             misfits.append(misfit_of(recorded, None, why))
             self._opened = _opened(_EMPTY)
         self._count(held)

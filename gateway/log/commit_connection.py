@@ -167,7 +167,7 @@ class CommitConnection:
             if len(self._left) < BACKENDS_MAX:
                 return
             if self._loop.time() >= until:
-                raise PostgresTrouble(f"{name}: what was sent before still waits in Postgres")
+                raise PostgresTrouble(f"{name}: an earlier statement still waits in Postgres")
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _why(self, late: asyncio.TimerHandle | None, error: Exception) -> str:

@@ -49,7 +49,7 @@ def read(source: str, scope: str, source_id: object) -> SourceId | Unusable:
         if not text and name != "scope":
             return Unusable(f"The {name} is empty.")
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            return Unusable(f"The {name} holds U+0000 or half a surrogate pair, which can't be stored.")
+            return Unusable(f"The {name} contains U+0000 or half a surrogate pair, which can't be stored.")
         if len(text.encode()) > PART_BYTES_MAX:
             return Unusable(f"The {name} is longer than {PART_BYTES_MAX} bytes.")
     return SourceId(source, scope, source_id)

@@ -309,7 +309,7 @@ class Coordinator:
                 case NotUnique(path=path):
                     return f"{path} is another aggregate's."
                 case outcome:
-                    return f"it was answered {type(outcome).__name__}"
+                    return f"the outcome of the append was {type(outcome).__name__}"
 
 
 async def _read(data: bytes) -> State:
@@ -337,7 +337,11 @@ def _failing(saga: Saga, state: State) -> str | None:
         return None
     step = saga.steps[state.step]
     came = state.steps[step.name].awaited
-    return f"Step {step.name}: {came.type} came." if came is not None and came.type in step.fail_on else None
+    return (
+        f"Step {step.name}: {came.type} was appended."
+        if came is not None and came.type in step.fail_on
+        else None
+    )
 
 
 def _cause(state: State) -> bytes:

@@ -199,7 +199,7 @@ class Firing:
             case Quarantined(error=error):
                 await self._end(row, "parked", error)
             case _:
-                await self._end(row, "parked", f"it was answered {type(outcome).__name__}")
+                await self._end(row, "parked", f"the outcome of the append was {type(outcome).__name__}")
 
     async def _put_off(self, tenant: bytes, row: Any, *, settled: bool) -> None:
         """`settled`: this time nothing was appended, nor will be."""

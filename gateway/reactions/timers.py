@@ -109,7 +109,7 @@ def _timer(
     if isinstance(emitted, Unfit):
         return Faulty(event, emitted.path, emitted.error)
     if len(emitted.data) > event_bytes_max:
-        why = f"The data are {len(emitted.data)} bytes; an event has at most {event_bytes_max}."
+        why = f"`data` is {len(emitted.data)} bytes; the limit is {event_bytes_max}."
         return Faulty(event, f"{path}.schedule.emit.data", why)
     delay_s = at_s = None
     if schedule.delay_ms is not None:
@@ -122,7 +122,7 @@ def _timer(
             return Faulty(event, f"{path}.schedule.at", str(misfit))
         at_s = None if node is None else time_of(plain(node))
         if at_s is None:
-            return Faulty(event, f"{path}.schedule.at", "This is no time: RFC 3339, or Unix seconds.")
+            return Faulty(event, f"{path}.schedule.at", "This is not a time in RFC 3339 or in Unix seconds.")
     watched = []
     for n, watch in enumerate(schedule.cancel_on):
         place = f"{path}.schedule.cancel_on[{n}].id"

@@ -308,7 +308,7 @@ class DeliveryWorker:
         except Exception as bug:
             told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
             logger.exception("delivery_error", extra=told)
-            return Failed(f"The relay has a bug here: {type(bug).__name__}.")
+            return Failed(f"This is a bug of the relay: {type(bug).__name__}.")
 
     async def _parcel(self, entry: Entry) -> Message:
         """Raises PostgresTrouble."""

@@ -161,7 +161,7 @@ class Outbox:
         `whole`, it ends between two appends, unless the first one is larger than a page."""
         p = self.partition(wanted.tenant)
         if any(number != p for number, _ in after.places):
-            raise LostPlace("It is a position of another tenant, or of another instance.")
+            raise LostPlace("The position belongs to another tenant or another instance.")
         entries: list[Entry] = []
         place = after.at(p)
         loop = asyncio.get_running_loop()
@@ -218,7 +218,7 @@ class Outbox:
             below, mark = (await self.end_of(p)).seq + 1, None
         else:
             if any(number != p for number, _ in after.places):
-                raise LostPlace("It is a position of another tenant, or of another instance.")
+                raise LostPlace("The position belongs to another tenant or another instance.")
             position, place = after, after.at(p)
             below, mark = place.seq, place.mark
         entries: list[Entry] = []

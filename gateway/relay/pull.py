@@ -240,7 +240,7 @@ class _Handing:
             if self.full:
                 return
             if straggler.attempts >= self._attempts_max:
-                why = f"It was claimed {straggler.attempts} times and never acked."
+                why = f"The event was claimed {straggler.attempts} times and never acked."
                 self._note(replace(straggler, state="parked", error=why, claim=None, claimed_to=None))
                 self.parked = True
                 continue

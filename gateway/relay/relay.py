@@ -139,7 +139,7 @@ class Relay:
             except PostgresTrouble:
                 raise
             except Exception as bug:  # it keeps no other from being delivered
-                await self._tell_unusable(each, f"The relay has a bug here: {type(bug).__name__}.", bug)
+                await self._tell_unusable(each, f"This is a bug of the relay: {type(bug).__name__}.", bug)
 
     async def _take(self, of: Subscribed) -> None:
         environ = self._secrets_of(await database.name_of(self._pool, of.tenant))

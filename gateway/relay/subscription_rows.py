@@ -24,7 +24,7 @@ from spec.targets.table import kind_of
 SUBSCRIPTIONS_MAX: Final = 200
 """Of a tenant: each holds a cursor, a lease and connections."""
 
-NO_POSITION: Final = 'Send "beginning", "now", or a position that the feed gave.'
+NO_POSITION: Final = 'Send "beginning", "now", or a position of the feed.'
 
 
 @dataclass(frozen=True, slots=True)

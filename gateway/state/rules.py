@@ -128,7 +128,7 @@ def _violation(
 ) -> Violation | None:
     budget.looks = 0
     if before.too_large_at is not None:
-        why = f"With version {before.too_large_at} the state became longer than it may be."
+        why = f"At version {before.too_large_at} the state became longer than its limit."
         return Violation(n, 0, f"This rule can't be judged. {why}")
     data = read(recorded.event.payload or b"null")
     assert data is not None  # it was admitted

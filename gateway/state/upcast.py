@@ -63,7 +63,7 @@ def upcast(
     fields = read(text)
     if not isinstance(fields, dict):
         if any(declared.upcasts[event.revision - 1 :]):
-            report(0, f"upcast of revision {event.revision}: The data are no object.")
+            report(0, f"upcast of revision {event.revision}: The data is not an object.")
         return recorded
     draft = Draft(fields, len(text), STATE_BYTES_MAX, DATA_DEPTH_MAX)
     budget = budget or Budget()

@@ -92,9 +92,7 @@ def test_a_rule_on_a_state_that_is_too_large_does_not_hold() -> None:
     large = fold(EMPTY, recorded(("free", {"a": "x" * 200})), handler_of, bytes_max=100)
     verdict = judge(large, recorded(("ruled", {})), rules_of, handler_of, 100)
     assert isinstance(verdict, Violation)
-    assert (
-        verdict.error == "This rule can't be judged. With version 1 the state became longer than it may be."
-    )
+    assert verdict.error == "This rule can't be judged. At version 1 the state became longer than its limit."
     assert isinstance(judge(large, recorded(("free", {})), rules_of, handler_of, 100), Folded)
 
 

@@ -67,7 +67,7 @@ def test_what_was_erased_or_is_no_object_is_as_it_was_stored() -> None:
     for payload in (None, b"[1]", b"{", b'"text"'):
         event = stored(payload, 1)
         assert upcast(event, declared(STEPS), lambda *each: said.append(each)) is event
-    assert said == [(0, "upcast of revision 1: The data are no object.")] * 3
+    assert said == [(0, "upcast of revision 1: The data is not an object.")] * 3
 
 
 def test_folds_see_the_present_data_and_say_what_of_a_step_did_not_fit() -> None:
@@ -125,4 +125,4 @@ def test_data_that_are_no_object_are_told_of_where_a_step_is_left_out() -> None:
     assert upcast(event, declared({"1": []}, 2), report) is event
     assert told == []
     assert upcast(event, declared(STEPS), report) is event
-    assert told == ["upcast of revision 1: The data are no object."]
+    assert told == ["upcast of revision 1: The data is not an object."]

@@ -144,8 +144,8 @@ async def test_a_bad_key_in_a_list_is_counted_and_keeps_no_other_row_from_its_ch
     assert {each["key"]: each["data"] for each in told["items"]} == {one: {"parts": 1}, other: {"parts": 1}}
     assert told["does_not_fit"] == 2
     assert [each["error"] for each in told["misfits"]] == [
-        "2 of its 4 keys give no row; the first is at [1]. Its key is a string that is not an identifier.",
-        "2 of its 2 keys give no row; the first is at [0]. Its key is a string that is not an identifier.",
+        "2 of 4 keys are not valid; the first is at [1]. The key is a string that is not an identifier.",
+        "2 of 2 keys are not valid; the first is at [0]. The key is a string that is not an identifier.",
     ]
 
 

@@ -367,7 +367,7 @@ async def test_a_row_of_too_long_states_does_not_fit(monkeypatch: pytest.MonkeyP
     assert not (await changes_of(declared, "joined", b'{"a":"global","b":"%b"}' % (b"b" * 20), 1)).misfits
     changes = await changes_of(declared, "joined", b'{"a":"global","b":"%b"}' % (b"b" * 40), 1)
     (misfit,) = changes.last_misfits
-    assert misfit.error == "The states that it is made of are longer than 100 bytes."
+    assert misfit.error == "The states of the row are longer than 100 bytes together."
 
 
 async def test_rows_of_long_states_are_made_after_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ async def test_a_timer_whose_data_are_too_long_for_an_event_is_not_set() -> None
     (faulty,) = await timers(of, happened("was_timed", b"{}"), b'{"text":"%b"}' % (b"x" * 150_000))
     assert isinstance(faulty, Faulty)
     assert faulty.path == "implications[0].schedule.emit.data"
-    assert faulty.error == "The data are 300015 bytes; an event has at most 262144."
+    assert faulty.error == "`data` is 300015 bytes; the limit is 262144."
 
 
 async def test_timers_that_are_too_much_to_be_held_are_set_before_their_place(

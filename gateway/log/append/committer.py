@@ -247,7 +247,7 @@ class Committer:
         try:
             await self._journal.commit(self._partition, run.before[0])
             if self._partition.committed_seq < run.before[0]:
-                raise CannotHelp("the journal does not hold what comes before")
+                raise CannotHelp("the journal lacks the events that come before")
         except CannotHelp as trouble:
             # Only a verification can tell: the journal is readable again, or the epoch is sealed.
             logger.info(

@@ -116,7 +116,7 @@ class Journal:
             if placed.last_seq <= row.seq:
                 continue
             if placed.first_seq != seq + 1:
-                raise _Hole(f"the journal has a hole after seq {seq}")
+                raise _Hole(f"the journal has a gap after seq {seq}")
             if len(tail.run) == most:
                 break
             seq, chain = placed.last_seq, after
@@ -137,7 +137,7 @@ class Journal:
         which are for a person to bring back. Raises CannotHelp."""
         if (await self._current(partition)).seq < c:
             partition.distrust()  # the verification finds the same, and says so
-            raise CannotHelp(f"partition {partition.number}: Postgres lost what was committed up to seq {c}")
+            raise CannotHelp(f"partition {partition.number}: Postgres lost commits up to seq {c}")
 
     async def _abandon(self, partition: Partition, epoch: int, why: str) -> None:
         told = {"partition": partition.number, "reason": why}

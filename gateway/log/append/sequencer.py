@@ -290,7 +290,7 @@ class Sequencer:
             logger.critical(
                 "postgres_lost_commits", extra={"partition": self._partition.number, "reason": why}
             )
-        self._partition.halt(f"{why}; appends are refused until `sluice repair` or `sluice rewind` ran")
+        self._partition.halt(f"{why}; appends are refused until `sluice repair` or `sluice rewind` has run")
         for pending in self._queue:
             # What this Postgres says will never commit, a repaired one may commit from the journal.
             pending.in_doubt |= pending.sent

@@ -153,7 +153,7 @@ class Sweeper:
                 return look
             recently = self._now() < self._tried_at.get(partition.number, 0) + _TRY_EVERY_S
             if recently and (partition.direct or not failing):
-                return RedisError("it did not write a moment ago") if failing else look
+                return RedisError("its last write failed a moment ago") if failing else look
             self._tried_at[partition.number] = self._now()
             try:
                 async with asyncio.timeout(self._look_s()):

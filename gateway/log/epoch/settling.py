@@ -79,7 +79,7 @@ class Settling:
             return
         there = (await self.settle(partition, seq)).event_id
         if there is None or event_id not in (None, there):
-            raise PostgresTrouble(f"partition {partition.number}: what was read at seq {seq} is not there")
+            raise PostgresTrouble(f"partition {partition.number}: the event read at seq {seq} is missing")
 
     async def stands(self, p: int, epoch: int, seq: int, event_id: bytes) -> None:
         """The same of an event that was read while the partition was in this epoch."""
@@ -89,7 +89,7 @@ class Settling:
         if seen is not None and seen[:2] == (self._connection.session, epoch) and seq <= seen.seq:
             return
         if (await self._answered(self._ask(p, seq))).event_id != event_id:
-            raise PostgresTrouble(f"partition {p}: what was read at seq {seq} is not there")
+            raise PostgresTrouble(f"partition {p}: the event read at seq {seq} is missing")
 
     async def settle(self, partition: Partition, seq: int = 0) -> Standing:
         """Afterwards all that had been committed when this was called is settled, and the partition knows how
@@ -141,7 +141,7 @@ class Settling:
         finally:
             self._task = None
             for each in (*asked, *self._asked):
-                _fail(each.told, PostgresTrouble("this gateway ends"))
+                _fail(each.told, PostgresTrouble("this gateway is stopping"))
 
     async def _settle(self, places: Sequence[Place]) -> list[Standing]:
         partitions = {p: self._partitions[p] for p, _ in places if p in self._partitions}

@@ -188,7 +188,7 @@ class ColdReads:
             list(apart), list(metadata), known,
         )  # fmt: skip
         if self._partition.rewinds != rewinds:
-            raise PostgresTrouble("what was known to be committed was given up meanwhile")
+            raise PostgresTrouble("events that were known to be committed were given up meanwhile")
         heads = [(row["seq"], row["id"].bytes) for row in rows if row["id"] is not None]
         if heads:
             await self._settling.found(self._partition, *max(heads))

@@ -195,7 +195,7 @@ class Cluster:
                 done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
                 for server, told in [each.result() for each in done]:
                     if isinstance(told, Exception):
-                        self._untold = f"no node tells where slots are; {server.name}: {reason(told)}"
+                        self._untold = f"no node answers where slots are; {server.name}: {reason(told)}"
                         continue
                     await self._adopt(told, server)
                     self._asked_at, self._untold = loop.time(), None
@@ -248,7 +248,7 @@ async def _slots(server: Server) -> tuple[Server, Any]:
             (told,) = await server.send(_SLOTS)
     except (RedisError, OSError) as trouble:
         return server, trouble
-    return server, told or RedisConnectionError("it knows of no slots")
+    return server, told or RedisConnectionError("the node knows no slots")
 
 
 def _slot(key: str | bytes) -> int:

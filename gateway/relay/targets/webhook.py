@@ -74,7 +74,7 @@ class WebhookTarget:
         except RefusedAddress as refused:
             return Failed(f"{refused}.")
         except (OSError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as trouble:
-            return Failed(f"It can't be reached: {_plainly(trouble)}.")
+            return Failed(f"The target can't be reached: {_plainly(trouble)}.")
 
     async def close(self) -> None:
         await self._pool.aclose()
@@ -105,10 +105,10 @@ class WebhookTarget:
         if status == 410:
             return Gone("The receiver answered 410 Gone: it wants no further events.", status, response)
         if 300 <= status < 400:
-            return Failed(f"It answered {status}, a redirect: those are not followed.", status, response)
+            return Failed(f"The target answered {status}, a redirect: it is not followed.", status, response)
         asked = next((value for name, value in answer.headers if name.lower() == b"retry-after"), None)
         wait_s = retry_after_s(asked, self._clock())
-        return Failed(f"It answered {status}.", status, response, wait_s)
+        return Failed(f"The target answered {status}.", status, response, wait_s)
 
 
 def _host(url: str) -> bytes:
