@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from gateway import __version__
+from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.cli import (
     adopt,
     aggregates,
@@ -34,7 +35,7 @@ from gateway.cli import (
     webhooks,
 )
 from gateway.cli.database import PostgresOption, postgres_url, read_file
-from gateway.cli.output import JsonOption, print_json, say
+from gateway.cli.output import Failed, JsonOption, print_failure, print_json, say
 from gateway.config import Config, one
 from gateway.setting_rows import WORKERS_MAX
 
@@ -48,6 +49,11 @@ class _Commands(TyperGroup):
         except typer.BadParameter as fault:
             fault.message = _plain(fault.message)
             raise
+        except (CatalogError, CatalogUnavailable) as refused:
+            print_failure(Failed((str(refused),), {}), ctx)
+        except Failed as failed:
+            print_failure(failed, ctx)
+        raise typer.Exit(1)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return ["dev", *super().list_commands(ctx)]

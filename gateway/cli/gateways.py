@@ -14,7 +14,7 @@ from gateway.config import ConfigError
 from gateway.server_urls import redacted
 
 if TYPE_CHECKING:
-    from gateway.client import Client
+    from gateway.client import Client, SluiceError
 
 _T = TypeVar("_T")
 
@@ -48,7 +48,7 @@ def at_gateway(
     url: str | None, key: str | None, work: Callable[[Client], _T], *, as_json: bool = False
 ) -> _T:
     """What the work returns. A refusal ends the command with 1: its sentence, or the answer as JSON."""
-    from gateway.client import Client, Patience, Refused, SluiceError
+    from gateway.client import Client, NotCommitted, OutcomeUnknown, Patience, Refused, SluiceError
 
     place = _url(url)
     try:
@@ -65,10 +65,19 @@ def at_gateway(
             print_json(refused.body)
             raise typer.Exit(1) from None
         where = f" ({refused.path})" if refused.path else ""
-        refuse(f"{refused.code}: {refused.error}{where}")
+        path = {"path": refused.path} if refused.path else {}
+        refuse(f"{refused.code}: {refused.error}{where}", code=refused.code, error=refused.error, **path)
+    except OutcomeUnknown as trouble:
+        key_used = trouble.idempotency_key
+        refuse(_of(place, trouble), code="outcome_unknown", idempotency_key=key_used)
+    except NotCommitted as trouble:
+        refuse(_of(place, trouble), code="not_committed")
     except SluiceError as trouble:
-        refuse(f"the gateway at {redacted(place)}: {trouble}")
-    raise AssertionError("refuse ends the command")
+        refuse(_of(place, trouble), code="unavailable")
+
+
+def _of(place: str, trouble: SluiceError) -> str:
+    return f"the gateway at {redacted(place)}: {trouble}"
 
 
 def fetched(

@@ -129,15 +129,16 @@ def check(
     if ids == ["-"] and given[-1] == "":
         given.pop()
     verdicts = [(text, identify(text, singletons)) for text in given]
+    valid = all(isinstance(verdict, Identifier) for _, verdict in verdicts)
     if as_json:
-        print_json({"ok": True, "ids": [_shown(text, verdict) for text, verdict in verdicts]})
+        print_json({"ok": valid, "ids": [_shown(text, verdict) for text, verdict in verdicts]})
     else:
         for _, verdict in verdicts:
             if isinstance(verdict, Identifier):
                 say(f"{verdict.canonical}  {verdict.kind}")
             else:
                 say(verdict.reason, err=True)
-    if not all(isinstance(verdict, Identifier) for _, verdict in verdicts):
+    if not valid:
         raise typer.Exit(1)
 
 

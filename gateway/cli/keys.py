@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from gateway.catalog.model import CatalogError, Scope, Tenant
+from gateway.catalog.model import Scope, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, prepared
 from gateway.cli.output import (
     JsonOption,
@@ -59,12 +59,14 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a key and print it. It is never shown again."""
+    if tenant is None and scope != Scope.OPERATOR.text:
+        raise typer.BadParameter("only a key of scope `operator` needs no tenant", param_hint="--tenant")
     lifetime, narrowed = _lifetime(expires_in), _narrowed(only)
 
     async def work(conn: Any) -> Minted:
         from gateway.catalog import keys
 
-        owner = await _owner(conn, tenant, scope)
+        owner = await _owner(conn, tenant)
         return await keys.create(
             conn, owner, Scope[scope.upper()], name=name, expires_in=lifetime, only=narrowed
         )
@@ -211,13 +213,11 @@ def _shown(key: Listed) -> dict[str, Any]:
     }
 
 
-async def _owner(conn: Any, tenant: str | None, scope: str) -> Tenant:
+async def _owner(conn: Any, tenant: str | None) -> Tenant:
     from gateway.catalog import tenants
     from gateway.catalog.database import change
 
     if tenant is not None:
         return await tenants.named(conn, tenant)
-    if scope != Scope.OPERATOR.text:
-        raise CatalogError("`--tenant` is missing: only a key of scope `operator` needs none")
     async with change(conn) as (changing, _):
         return await tenants.operators(changing)

@@ -47,7 +47,6 @@ def on_subscriptions(
         return asyncio.run(run())
     except PostgresTrouble as trouble:
         refuse(f"Postgres: {trouble}")
-        raise AssertionError("refuse ends the command") from trouble
 
 
 @asynccontextmanager

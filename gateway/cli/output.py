@@ -7,16 +7,30 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from spec.errors import Fault
 
 LimitOption = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="At most this many; default: all.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One line of JSON on stdout, for scripts.")]
+_AS_JSON = "sluice.as_json"  # in the context of the command line
+
+
+def _note_json(context: typer.Context, wanted: bool) -> bool:
+    """So that a failure too is printed as JSON, wherever in a command it is found."""
+    context.meta[_AS_JSON] = wanted
+    return wanted
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", callback=_note_json, help="One line of JSON on stdout, for scripts.")
+]
 
 _T = TypeVar("_T")
 
@@ -124,11 +138,35 @@ def print_table(
     console.print(table)
 
 
-def refuse(*sentences: str) -> None:
-    """Prints them on stderr and ends the command with 1."""
-    for sentence in sentences:
+class Failed(Exception):
+    """A command that ends with 1: sentences for people, and what a script gets beside them."""
+
+    def __init__(self, sentences: Sequence[str], fields: Mapping[str, Any]) -> None:
+        super().__init__(*sentences)
+        self.sentences = sentences
+        self.fields = fields
+
+
+def refuse(*sentences: str, **fields: Any) -> NoReturn:
+    """Ends the command with 1, and prints the sentences on stderr; with --json one object on stdout: `ok`
+    false, `error` of the sentences, and the fields."""
+    raise Failed(sentences, fields)
+
+
+def refuse_faults(error: str, faults: Iterable[Fault]) -> NoReturn:
+    """Likewise for the faults of a document, each with its place."""
+    listed = [{"code": each.code, "pointer": each.pointer, "error": each.error} for each in faults]
+    lines = [f"{each['pointer'] or '/'}  {each['code']}  {each['error']}" for each in listed]
+    refuse(*lines, error=error, faults=listed)
+
+
+def print_failure(failed: Failed, context: typer.Context) -> None:
+    """As the command line of this context asked for."""
+    if context.meta.get(_AS_JSON):
+        print_json({"ok": False, "error": "\n".join(failed.sentences), **failed.fields})
+        return
+    for sentence in failed.sentences:
         say(sentence, err=True)
-    raise typer.Exit(1)
 
 
 def moment(at: datetime | None) -> str | None:

@@ -12,7 +12,7 @@ import typer
 from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import TenantOption
-from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, say
+from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, refuse_faults, say
 
 if TYPE_CHECKING:
     from gateway.follow.standing import Stands
@@ -47,7 +47,6 @@ def _run(work: Callable[[Outbox, Any], Awaitable[_T]], postgres: str | None) -> 
         return asyncio.run(run())
     except PostgresTrouble as trouble:
         refuse(f"Postgres: {trouble}")
-        raise AssertionError("refuse ends the command") from trouble
 
 
 def _standings(postgres: str | None, tenant: str) -> list[Stands]:
@@ -199,8 +198,7 @@ def _spec(file: str) -> Spec:
 
     spec = read_spec(read_input(file))
     if isinstance(spec, Faults):
-        refuse(*(f"{fault.pointer or '/'}  {fault.code}  {fault.error}" for fault in spec))
-        raise AssertionError("refuse ends the command")
+        refuse_faults("The spec has faults.", spec)
     return spec
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from gateway.cli.database import postgres_url, read_file
-from gateway.cli.output import say
+from gateway.cli.output import refuse
 from gateway.config import one
 
 if TYPE_CHECKING:
@@ -63,13 +63,11 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
     try:
         return asyncio.run(work)
     except (OperationFailed, OSError) as trouble:
-        why = str(trouble)
+        refuse(str(trouble))
     except (PostgresTrouble, asyncpg.PostgresError) as trouble:
-        why = f"Postgres: {trouble}"
+        refuse(f"Postgres: {trouble}")
     except RedisTrouble as trouble:
-        why = f"Redis: {trouble}"
-    say(why, err=True)
-    raise typer.Exit(1)
+        refuse(f"Redis: {trouble}")
 
 
 @asynccontextmanager

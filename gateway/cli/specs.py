@@ -7,14 +7,14 @@ import asyncio
 import json
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, is_database_set, postgres_url
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, refuse, say
+from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, refuse_faults, say
 from gateway.cli.spec_access import (
     compared_in,
     deployed_in,
@@ -242,7 +242,8 @@ def show(
 def graph(
     file: FileArgument,
     form: Annotated[
-        str, typer.Option("--form", metavar="FORM", help="The format: text, dot or mermaid.")
+        Literal["text", "dot", "mermaid"],
+        typer.Option("--form", metavar="FORM", help="The format: text, dot or mermaid."),
     ] = "text",
     as_json: JsonOption = False,
 ) -> None:
@@ -252,17 +253,13 @@ def graph(
     from spec.parse import parse
     from spec.webhooks.sources import RedactedEnviron
 
-    if form not in ("text", "dot", "mermaid"):
-        refuse("--form is text, dot or mermaid")
     parsed = parse(read_input(file), RedactedEnviron())
     if isinstance(parsed, Faults):
-        for line in _fault_lines(fault_list(parsed)):
-            say(line, err=True)
-        raise typer.Exit(1)
+        refuse_faults("The spec has faults.", parsed)
     if as_json:
         print_json({"ok": True, "arrows": [each._asdict() for each in arrows(parsed)]})
         return
-    for line in drawn(parsed, form):  # type: ignore[arg-type]
+    for line in drawn(parsed, form):
         say(line)
 
 

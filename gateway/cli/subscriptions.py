@@ -10,7 +10,7 @@ import typer
 from gateway.cli.database import PostgresOption
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
-from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse
+from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, refuse_faults
 
 if TYPE_CHECKING:
     from gateway.relay.subscriptions import Subscriptions
@@ -85,7 +85,7 @@ def put(
         case NoPosition(why):
             refuse(f"/start  {why}")
         case faults:
-            refuse(*(f"{fault.pointer or '/'}  {fault.code}  {fault.error}" for fault in faults))
+            refuse_faults("The subscription has faults.", faults)
 
 
 def _read(file: str) -> dict[str, Any]:

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 PAGE = 1000
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red")
 _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
+_OPTIONS = {
+    "types": "--type",
+    "event_types": "--event-type",
+    "tags": "--tag",
+    "actor": "--actor",
+    "correlation_id": "--correlation",
+    "from_time": "--since",
+}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 TypesOption = Annotated[
@@ -91,7 +99,7 @@ def events(
         if key is None:
             raise typer.BadParameter("give TYPE and KEY, or --type for all of a type", param_hint="KEY")
         if options:
-            raise typer.BadParameter(f"--{next(iter(options))} cannot be combined with TYPE and KEY")
+            raise typer.BadParameter(f"{_OPTIONS[next(iter(options))]} cannot be combined with TYPE and KEY")
         place = (aggregate_type, key)
         found, more = at_gateway(
             url, api_key, lambda client: _of_one(client, place, from_, order or "asc", limit), as_json=as_json

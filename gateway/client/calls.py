@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -49,6 +50,7 @@ PAGE_EVENTS = 1000
 PAGE_ROWS = 200
 _REPLAY_S = 10.0
 """For which a gateway continues with one call's replays."""
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -96,7 +98,7 @@ def post_append(body: bytes, idempotency_key: str | None, correlation_id: str | 
     key = idempotency_key or str(uuid4())
     headers = {"content-type": "application/json", "idempotency-key": sendable("Idempotency-Key", key)}
     if correlation_id is not None:
-        headers["x-correlation-id"] = sendable("X-Correlation-Id", correlation_id)
+        headers["x-correlation-id"] = _correlation(correlation_id)
     return Call(Request("POST", _path("_", "append"), {}, headers, body), answers.as_it_came, key)
 
 
@@ -122,7 +124,7 @@ def _request(
         "idempotency-key": sendable("Idempotency-Key", idempotency_key),
     }
     if "correlation_id" in options:
-        headers["x-correlation-id"] = sendable("X-Correlation-Id", options["correlation_id"])
+        headers["x-correlation-id"] = _correlation(options["correlation_id"])
     if options.get("wait"):
         headers["prefer"] = "wait"
     # Encoded once: a repeat must have the very bytes.
@@ -350,6 +352,15 @@ def _filtered(operator: str, value: object) -> str:
     if operator == "in" and isinstance(value, Collection) and not isinstance(value, str):
         return ",".join([_encode(each).decode() for each in value])
     return _encode(value).decode()
+
+
+def _correlation(value: str) -> str:
+    """A gateway gives events another id where this is not a UUID in lower case, without a word."""
+    sent = sendable("X-Correlation-Id", value)
+    if _UUID.fullmatch(sent):
+        return sent
+    error = f"A correlation id is a UUID in lower case, not {value!r}."
+    raise Refused(422, "invalid_field", error, "X-Correlation-Id", {})
 
 
 def sendable(header: str, value: str) -> str:

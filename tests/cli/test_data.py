@@ -227,3 +227,19 @@ async def test_without_a_gateway_or_a_key_it_says_what_to_set(run: Run) -> None:
     assert ran.err.startswith("a gateway requires a key")
     ran = await run("show", "order", ORDER, "--key", "sl_unknown")
     assert (ran.code, ran.err.split(":")[0]) == (1, "unauthorized")
+
+
+async def test_an_option_of_all_aggregates_is_refused_by_its_own_name(run: Run) -> None:
+    for option, value in (("--correlation", CORRELATION), ("--type", "order"), ("--since", "1h")):
+        ran = await run("events", "order", ORDER, option, value)
+        assert ran.code == 2
+        assert f"{option} cannot be combined with TYPE and KEY" in ran.err
+
+
+async def test_a_correlation_id_that_a_gateway_would_replace_is_refused(run: Run) -> None:
+    words = ("append", "order", ORDER, "was_placed", '{"total": 1}', "--actor", "user:global")
+    for correlation in ("x", CORRELATION.upper(), ""):
+        ran = await run(*words, "--correlation", correlation, "--json")
+        assert ran.code == 1
+        told = json.loads(ran.out)
+        assert (told["code"], told["path"]) == ("invalid_field", "X-Correlation-Id")

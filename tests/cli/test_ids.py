@@ -40,7 +40,9 @@ def test_each_id_is_told_in_its_canonical_spelling(unset: Sluice) -> None:
 def test_what_is_checked_for_a_script_is_what_the_gateway_would_answer(unset: Sluice) -> None:
     told = unset("ids", "check", UUID, "stripe_webhook", "--json")
     assert told.code == 1
-    good, bad = json.loads(told.out)["ids"]
+    answer = json.loads(told.out)
+    assert answer["ok"] is False
+    good, bad = answer["ids"]
     assert good == {"input": UUID, "canonical": UUID.lower(), "kind": "uuid"}
     assert bad.keys() == {"input", "error"}
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import uuid
 
 from gateway.names import tokens
@@ -35,7 +36,7 @@ def test_a_key_of_scope_operator_needs_no_tenant(sluice: Sluice) -> None:
     made = sluice("keys", "create", "--scope", "operator", "--json")
     assert (made.code, made.json["scope"]) == (0, "operator")
     assert sluice("tenants", "list", "--json").json == []
-    assert sluice("keys", "create", "--scope", "admin").code == 1
+    assert sluice("keys", "create", "--scope", "admin").code == 2
 
 
 def test_the_help_says_what_a_tenant_may_be_called(sluice: Sluice) -> None:
@@ -127,3 +128,26 @@ def test_a_key_is_narrowed_and_expires_after_minutes_or_years(sluice: Sluice) ->
         assert option in ran.err
     ran = main("keys", "create", "--tenant", "main", "--scope", "admin", "--only", "order")
     assert (ran.code, ran.err) == (1, "a key of scope admin can't be narrowed: take read or write\n")
+
+
+def test_a_failure_of_a_command_with_json_is_json(sluice: Sluice) -> None:
+    ran = sluice("keys", "rotate", "nobody", "--json")
+    assert (ran.code, ran.err) == (1, "")
+    assert json.loads(ran.out) == {"ok": False, "error": sluice("keys", "rotate", "nobody").err.rstrip()}
+    away = sluice("keys", "list", "--json", SLUICE_POSTGRES_URL="postgresql://sluice@127.0.0.1:9/events")
+    assert away.code == 1
+    assert json.loads(away.out)["error"].startswith("Postgres at postgresql://sluice@127.0.0.1:9/events")
+    unsure = sluice("tenants", "delete", "acme", "--json")
+    assert unsure.code == 1
+    assert json.loads(unsure.out)["ok"] is False
+
+
+def test_the_faults_of_a_document_are_json_with_their_places(sluice: Sluice) -> None:
+    sluice("tenants", "create", "main")
+    ran = sluice("subscriptions", "put", "out", "-", "--json", stdin=b'{"target": {}}')
+    assert (ran.code, ran.err) == (1, "")
+    assert [each["pointer"] for each in json.loads(ran.out)["faults"]] == ["/target"]
+    ran = sluice("spec", "graph", "-", "--json", stdin=b"{}")
+    assert (ran.code, ran.err) == (1, "")
+    assert {each["code"] for each in json.loads(ran.out)["faults"]} == {"missing_key"}
+    assert sluice("spec", "graph", "-", "--form", "svg", stdin=b"{}").code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -13,8 +14,19 @@ from hypothesis import strategies as st
 
 import gateway.cli
 from gateway.catalog.model import CatalogError
-from gateway.cli.output import escaped, print_json, print_json_text, print_table, say, say_parts, say_raw
+from gateway.cli.gateways import at_gateway
+from gateway.cli.output import (
+    Failed,
+    escaped,
+    print_json,
+    print_json_text,
+    print_table,
+    say,
+    say_parts,
+    say_raw,
+)
 from gateway.cli.signing import _data
+from gateway.client import Client, NotCommitted, OutcomeUnknown, Unavailable
 
 CLI = Path(gateway.cli.__file__).parent
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\u2066\x7f\x00\rc"
@@ -143,3 +155,22 @@ def test_every_command_prints_by_the_one_place_that_escapes() -> None:
         "names.py": {"sys.stdout"},  # the file of names that `export` writes, for `import`
         "servers.py": {"sys.stderr", "Console"},  # a bar that shows how far a command is
     }
+
+
+@pytest.mark.parametrize(
+    ("trouble", "fields"),
+    [
+        (Unavailable("no answer"), {"code": "unavailable"}),
+        (NotCommitted("no answer"), {"code": "not_committed"}),
+        (OutcomeUnknown("no answer", "k"), {"code": "outcome_unknown", "idempotency_key": "k"}),
+    ],
+)
+def test_a_script_is_told_what_is_known_where_a_gateway_does_not_answer(
+    trouble: Exception, fields: dict[str, str]
+) -> None:
+    def work(_client: Client) -> None:
+        raise trouble
+
+    with pytest.raises(Failed, match=re.escape("the gateway at http://127.0.0.1:9: no answer")) as told:
+        at_gateway("http://127.0.0.1:9", "sl_key", work)
+    assert told.value.fields == fields

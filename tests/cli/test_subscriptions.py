@@ -102,8 +102,8 @@ def test_status_pause_resume_and_replay(sluice: Sluice, billing: Path) -> None:
     assert sluice("relay", "pause", "nobody").code == 1
     assert sluice("relay", "status", "--tenant", "main", "--json").json == [stands]
     nobody = sluice("relay", "status", "--tenant", "other", "--json")
-    assert (nobody.code, nobody.out) == (1, "")
-    assert "there is no tenant 'other'" in nobody.err
+    assert (nobody.code, nobody.err) == (1, "")
+    assert "there is no tenant 'other'" in nobody.out
 
 
 def test_a_spec_whose_subscriptions_begin_nowhere_is_refused(sluice: Sluice) -> None:

@@ -101,6 +101,13 @@ def test_what_no_header_can_hold_is_refused_before_anything_is_sent(value: str) 
         Following({"after": "x"}, _Saved(value), Patience()).request()
 
 
+@pytest.mark.parametrize("value", ["x", "0190A0B0-0000-7000-8000-000000000000", ""])
+def test_a_correlation_id_that_a_gateway_would_replace_is_never_sent(value: str) -> None:
+    with pytest.raises(Refused, match="UUID in lower case") as told:
+        append(correlation_id=value)
+    assert (told.value.code, told.value.path) == ("invalid_field", "X-Correlation-Id")
+
+
 class _Saved:
     def __init__(self, position: str | None) -> None:
         self._position = position
