@@ -29,6 +29,10 @@ class Only:
         """Whether the state and all events of an aggregate may be read."""
         return aggregate_type in self.types or (aggregate_type, key) in self.aggregates
 
+    def reads_any(self, aggregate_type: str) -> bool:
+        """Whether there can be an aggregate of this type whose state may be read."""
+        return aggregate_type in self.types or any(kind == aggregate_type for kind, _ in self.aggregates)
+
     def appends(self, aggregate_type: str, key: str | None, event_type: str | None) -> bool:
         """None: a new aggregate; several events."""
         return (

@@ -213,6 +213,21 @@ async def test_a_key_for_one_aggregate_and_for_one_event_type(
             assert await first_id(stream) == receipt["event_id"]
 
 
+async def test_a_narrowed_key_learns_nothing_of_what_it_may_not_read(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    mine = new_id()
+    await appended(client, "order", mine, "was_noted")
+    told = await made(client, scope="read", only=[f"order/{mine}", "ticket"])
+    async with new_client(gateway.url, told["key"]) as narrow:
+        others = [f"/{kind}/{key}" for kind in ("config", "nowhere") for key in (mine, "bad", "@bd-k86gaq")]
+        for path in (*others, "/order/@bd-k86gaq", "/order/@bd-k86gaq/length", "/config/bad/events"):
+            refused(await narrow.get(path), 403, "forbidden")
+        assert (await narrow.get(f"/order/{mine}")).status_code == 200
+        refused(await narrow.get("/order/bad"), 422, "invalid_identifier", "key")
+        refused(await narrow.get("/ticket/@bd-k86gaq"), 404, "unknown_alias", "key")
+
+
 async def first_id(stream: httpx.Response) -> str:
     async with asyncio.timeout(20):
         async for line in stream.aiter_lines():

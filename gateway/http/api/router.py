@@ -198,9 +198,11 @@ class AggregateRouter:
     ) -> None:
         head_only = scope["method"] == "HEAD"
         aggregate_type, key = found.names["type"] or "", found.names["id"]
+        if principal.only is not None and not principal.only.reads_any(aggregate_type):
+            raise Refused(narrowed(principal))
         if key is not None and key.startswith(SIGIL):
             known = self._aliases.known(principal, aggregate_type, key)
-            subject = known or await self._aliases.subject(principal, aggregate_type, key)
+            subject = known or await self._named_subject(principal, aggregate_type, key)
             keyless = b"keys=alias" in scope["query_string"]
             send = located(send, aggregate_type, key if keyless else subject.stream.key)
         else:
@@ -230,6 +232,16 @@ class AggregateRouter:
             case path:
                 raise NotImplementedError(path)
         await response.answer_read(send, read, head_only)
+
+    async def _named_subject(self, principal: Principal, aggregate_type: str, alias: str) -> Subject:
+        """Raises Refused: a key that is for single aggregates does not learn which other names there are."""
+        try:
+            return await self._aliases.subject(principal, aggregate_type, alias)
+        except Refused as refused:
+            only, code = principal.only, refused.refusal.code
+            if only is None or aggregate_type in only.types or code == "unavailable":
+                raise
+            raise Refused(narrowed(principal)) from refused
 
     async def _with_names(
         self,
