@@ -27,7 +27,7 @@ _LOOK_EVERY_S: Final = 0.25
 
 
 class RefusedByPostgres(Exception):
-    """Postgres refused the rows themselves (a constraint, a value): only a bug can bring this."""
+    """Postgres rejected the rows themselves (a constraint, a value), which only a bug can cause."""
 
 
 class ChainBroken(Exception):

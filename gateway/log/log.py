@@ -198,7 +198,7 @@ class Log:
     # -- appends and reads
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
-        """The outcome, at the latest when the append's deadline has passed."""
+        """The outcome, at the append's deadline at the latest."""
         return self._lane_of[append.stream.tenant].sequencer.submit(append)
 
     def append_told(self, append: Append, waiter: Waiter) -> None:
@@ -206,7 +206,8 @@ class Log:
         self._lane_of[append.stream.tenant].sequencer.submit_told(append, waiter)
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
-        """Many appends of one tenant, each with who is told its outcome. None of them waits for another."""
+        """Many appends of one tenant, each with the waiter for its outcome. None of them waits for
+        another."""
         self._lane_of[tenant].sequencer.submit_each(asked)
 
     def append_linked(self, append: Append, waiter: Waiter, link: Link, deadline: float) -> None:
@@ -290,7 +291,7 @@ class Log:
         await self._evictor.forget(self._lane_of[tenant].partition, streams)
 
     def partition(self, tenant: bytes) -> int:
-        """Where all events of the tenant are."""
+        """The partition of the tenant."""
         return self._lane_of[tenant].partition.number
 
     def committed_seq(self, tenant: bytes) -> int:
@@ -360,7 +361,7 @@ class Log:
         await self._scripts.close()
 
     async def ready(self) -> str | None:
-        """None when an append could commit now, else what is in the way."""
+        """None if an append could commit now, else the reason why not."""
         halted = [lane.partition for lane in self._lanes if lane.partition.halted]
         if halted:
             return f"partition {halted[0].number}: {halted[0].halted}"
@@ -414,7 +415,7 @@ class Log:
             self._changes.tell(sum(lane.partition.open for lane in self._lanes))
 
     def readings(self) -> Iterator[Reading]:
-        """How the log stands at this moment, for those that watch it."""
+        """The present figures of the log, for metrics."""
         states = {"open": 0, "closed": 0, "halted": 0}
         appends = size = 0
         for lane in self._lanes:

@@ -137,7 +137,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Whose keys and rows these are, and over how many partitions its tenants are spread."""
+    """The id of the instance whose keys and rows these are, and the number of its partitions."""
 
     id: UUID
     partitions: int

@@ -1,4 +1,4 @@
-"""What each tenant's events take in Postgres, and whether a tenant has come to its bound.
+"""The storage of each tenant's events in Postgres, and whether a tenant has reached its limit.
 
 Counted behind the commits, in steps, from a mark on: an append pays one look into a set. One gateway at a
 time counts a partition; all of them read the totals. What is appended within `EVERY_S` of reaching the
@@ -54,7 +54,7 @@ class Storage:
         return self._full
 
     def refusal(self, tenant: bytes) -> Refusal | None:
-        """Why nothing more of this tenant is stored; None: it may be."""
+        """The refusal of this tenant's appends; None if they may be stored."""
         return self._refusal if tenant in self._full else None
 
     async def run(self) -> None:

@@ -24,7 +24,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 
 class CallHead(NamedTuple):
-    """What a call says before its appends: see the script's ARGV 2 to 9."""
+    """The arguments of a call before its appends: ARGV 2 to 9 of the script."""
 
     epoch: int
     window: int
@@ -37,8 +37,8 @@ class CallHead(NamedTuple):
 
 
 class ClaimingAppend(NamedTuple):
-    """An append that claims unique values: its number from 1, the seq at which it was looked up who holds
-    them, whether another aggregate has one of them, and the values."""
+    """An append that claims unique values: its number from 1, the seq at which their holders were looked up,
+    whether another aggregate holds one of them, and the values."""
 
     number: int
     looked_up: int
@@ -55,9 +55,9 @@ def sequence_call(
     claims: Sequence[ClaimingAppend] = (),
     looks: Sequence[Look | None] = (),
 ) -> tuple[list[str], list[str | bytes | int]]:
-    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>' of each stream, a blank
-    between them; `expected` stands in place of what the appends ask for themselves; `looks` are those of
-    their conditions."""
+    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>' of each stream, separated
+    by blanks; `expected` replaces the lengths that the appends require; `looks` are those of their
+    conditions."""
     expected = [append.expected for append in appends] if expected is None else expected
     names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
     names += [keys.stream(append.stream) for append in appends]

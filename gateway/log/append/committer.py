@@ -1,4 +1,4 @@
-"""Decides, in Postgres, what the sequencer proposed; then tells the callers that wait.
+"""Commits in Postgres what the sequencer proposed; then resolves the waiting callers.
 
 Owns: the order of commits of one partition in this gateway. Source: the append protocol, step 2.
 """
@@ -30,11 +30,12 @@ _RETRY_MOST_S = 0.5
 
 
 class LineageLost(Exception):
-    """What was sequenced can't be committed any more: the epoch was sealed, or another history won."""
+    """Sequenced appends can't be committed any more: the epoch was sealed, or another history was
+    committed."""
 
 
 class Overtaken(LineageLost):
-    """In direct mode another gateway was faster: what was decided is decided again, on what it committed."""
+    """In direct mode another gateway committed first: the batch is decided again, on that commit."""
 
 
 class Committer:
@@ -76,13 +77,14 @@ class Committer:
 
     @property
     def appends(self) -> int:
-        """How many are sequenced and not committed yet."""
+        """The number of appends that are sequenced and not committed yet."""
         running = 0 if self._run is None else len(self._run.placed)
         return running + sum(len(each.placed) for each in self._queue)
 
     @property
     def commits_next(self) -> bool:
-        """Whether it commits now what comes next in the partition, and waits for no other gateway."""
+        """Whether the next events of the partition are being committed by this gateway, without waiting for
+        another."""
         return self._run is not None and self._run.before[0] <= self._partition.committed_seq
 
     def put(self, sequenced: SequencedBatch) -> None:
@@ -103,13 +105,13 @@ class Committer:
             logger.exception("commit_not_prepared", extra={"partition": self._partition.number})
 
     async def room(self) -> None:
-        """Returns when the next call may be sequenced: one waits at most while another commits. Letting the
-        pipeline run free only makes latency, measured."""
+        """Returns when the next call may be sequenced: at most one call waits while another one commits. A
+        longer pipeline only adds latency, as measured."""
         await self._room.wait()
 
     async def settled(self) -> None:
-        """Returns when nothing is on its way to Postgres, or what is can't go on before the partition was
-        verified."""
+        """Returns when no commit is under way, or those under way need a verification of the partition
+        first."""
         await self._settled.wait()
 
     # -- the loop

@@ -1,7 +1,8 @@
-"""Answers that rest on what is not committed yet: a conflict, a mismatch, a replay.
+"""Answers that depend on events that are not committed yet: a conflict, a mismatch, a replay.
 
-None is given before its basis is committed and settled (settling.py). Where the epoch ends first, it is
-decided again, never answered from what was sealed away, nor a conflict from a Redis that appends have left.
+No answer is given before the events that it depends on are committed and settled (settling.py). If the epoch
+ends first, the append is decided again: never on events of a sealed epoch, and no conflict on a Redis that
+appends bypass.
 """
 
 from __future__ import annotations

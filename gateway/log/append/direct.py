@@ -1,7 +1,7 @@
-"""Appends while Redis is away: judged on what Postgres holds, committed by the same compare-and-swap.
+"""Appends while Redis is unavailable: judged on Postgres, committed by the same compare-and-swap.
 
-No lock is held while this gateway thinks, so one that stands still in the middle holds up no other: a batch
-is decided on one snapshot, and its swap holds only if nothing was committed to the partition since.
+No lock is held while a batch is decided, so a gateway that hangs delays no other: a batch is decided on one
+snapshot, and its swap succeeds only if nothing was committed to the partition since.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Direct:
         self._metrics = telemetry.metrics
 
     async def append(self, batch: Sequence[Pending]) -> bool:
-        """Each is committed, answered, or back in the queue; False where Postgres could not be asked."""
+        """Afterwards each append is committed, answered, or back in the queue; False if Postgres did not
+        answer."""
         if not batch:
             return True
         try:

@@ -80,8 +80,8 @@ class Claims:
         return Original(first.p, first.seq, first.last)
 
     def holder(self, retry: Retry) -> tuple[Literal["idempotency_key", "event_id"], Original] | None:
-        """Which of the identities that the client chose is held, the key before event ids, and by what; None
-        where none is."""
+        """The first of the client's identities that is claimed, the key before event ids, with its claim;
+        None if none is."""
         key = retry.chosen[-1] if len(retry.chosen) > len(retry.chosen_events) else None  # it is the last
         for identity in reversed(retry.chosen):
             claim = self.identities.get((retry.tenant, identity))
@@ -132,7 +132,7 @@ def claims_of(rows: Iterable[Any]) -> Claims:
 
 
 async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> Appended:
-    """What the append was answered when it was committed. Raises PostgresTrouble."""
+    """The receipt that the append got when it was committed. Raises PostgresTrouble."""
     rows = await postgres.fetch("receipt", original.p, original.first_seq, original.last_seq)
     return _appended(rows, replayed=replayed)
 
@@ -157,7 +157,7 @@ def _appended(rows: Sequence[Any], *, replayed: bool) -> Appended:
 
 
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:
-    """What a request is told whose identity belongs to another one. Raises PostgresTrouble."""
+    """The answer to a request whose identity belongs to another request. Raises PostgresTrouble."""
     held = claims.holder(retry)
     if held is None:
         return Mismatch()

@@ -37,7 +37,7 @@ class Budget:
         return True
 
     def give_back(self, held: int) -> None:
-        """A filter that held so much holds nothing any more."""
+        """Takes back the bytes of a filter that was emptied."""
         self._shared_left += self._beyond(held)
 
     def _beyond(self, held: int) -> int:
@@ -89,7 +89,7 @@ class IdentityFilter:
         return True
 
     def empty(self) -> None:
-        """Holds nothing any more, memory neither."""
+        """Removes all identities, and releases the memory."""
         self._budget.give_back(self.bytes_held)
         self._layers.clear()
         self._room = 0

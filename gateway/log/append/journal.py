@@ -1,4 +1,4 @@
-"""Commits from the journal what another gateway, or an earlier life of this one, has sequenced."""
+"""Commits from the journal appends that another gateway, or an earlier process of this one, has sequenced."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Hole(Exception):
 
 
 class Journal:
-    """Helping: a gateway that sees sequenced events which stay uncommitted commits them."""
+    """Commits sequenced events that stay uncommitted, for any gateway."""
 
     def __init__(
         self, scripts: Scripts, postgres: Postgres, settling: Settling, connection: CommitConnection
@@ -58,11 +58,11 @@ class Journal:
         self._one_at_a_time = asyncio.Lock()  # the connection serves all partitions
 
     async def commit(self, partition: Partition, to_seq: int | None = None) -> int:
-        """Commits what the journal holds beyond Postgres, at least up to `to_seq` or all of it; the number
-        of appends committed here (another gateway may have been faster with others).
+        """Commits the journal's entries that Postgres lacks, at least up to `to_seq` or all of them. Returns
+        the number of appends committed here (another gateway may have committed others).
 
-        Raises CannotHelp. The epoch has ended then if the journal has lost what was sequenced: nothing after
-        it could ever be committed.
+        Raises CannotHelp. If the journal has lost sequenced events, the epoch has then ended, since nothing
+        after them can be committed.
         """
         committed = 0
         most: int | None = None
@@ -167,8 +167,8 @@ def _unpacked(entries: Sequence[Any]) -> Iterator[tuple[SequencedAppend, str]]:
 async def quarantine(
     postgres: Postgres, partition: Partition, epoch: int, bad: SequencedAppend, error: str
 ) -> bool:
-    """Keeps whole an append that Postgres refuses, and ends the epoch: all that was sequenced after it rests
-    on it. False where the partition has gone on without us, and nothing was done. Raises PostgresTrouble."""
+    """Stores an append that Postgres rejects as a whole, and ends the epoch, since later appends depend on
+    it. False if the partition has moved on meanwhile, and nothing was done. Raises PostgresTrouble."""
     entry = b"".join(bad.packed())
     kept = await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
     partition.distrust()

@@ -1,4 +1,4 @@
-"""Which identities are in Postgres, up to a seq: most keys are new, and need not be looked up to be told so.
+"""Which identities are in Postgres, up to a seq: most keys are new, and this shows it without a lookup.
 
 Owns: up to which seq this gateway knows all identities of a partition, and in which belief in Redis. That one
 of them is not among those is a look-up that was made at that seq (docs/decisions/0053): what was sequenced
@@ -66,7 +66,7 @@ class KnownIdentities:
         self._epoch, self._from = partition.epoch, partition.committed_seq
 
     def absent(self, append: Append) -> int | None:
-        """The seq up to which Postgres has none of its identities; None: look them up."""
+        """The seq up to which Postgres has none of the append's identities; None: look them up."""
         partition, seq = self._partition, self._seq
         if not self._enabled:
             return None

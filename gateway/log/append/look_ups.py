@@ -1,4 +1,4 @@
-"""Asks Postgres who holds the identities of appends that wait, beside the call that goes before theirs.
+"""Looks up the identities of waiting appends in Postgres, during the call before theirs.
 
 Owns: when it is asked, and of which appends. An answer tells how far the partition was committed when it was
 given: what was sequenced since, the script finds in Redis, or asks for another look (docs/decisions/0028).

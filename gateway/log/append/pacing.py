@@ -30,7 +30,7 @@ class GatewayLoad:
         self._busy: dict[BatchPolicy, None] = {}
 
     def around(self, one: BatchPolicy) -> bool:
-        """Whether the others have enough under way to keep the gateway busy without this one."""
+        """Whether the other partitions have enough appends under way to keep the gateway busy."""
         self._busy[one] = None
         appends = 0
         for each in tuple(self._busy):
@@ -95,7 +95,7 @@ class BatchPolicy:
 
     @property
     def most(self) -> int:
-        """How many appends it may carry."""
+        """The number of appends that the next call may carry."""
         if self.shared or self._crowded:
             return self.largest
         half = (len(self._queue) + self._commits.appends + 1) // 2
@@ -103,7 +103,7 @@ class BatchPolicy:
 
     @property
     def largest(self) -> int:
-        """How many where halves are of no use."""
+        """That number if halves are of no use."""
         return max(_USUAL_MAX, (len(self._queue) + self._commits.appends) // 4)
 
     def called(self, before: int, after: int) -> None:

@@ -33,10 +33,10 @@ _DRAINED_EVERY_S = 0.01
 
 
 class Waiter(Protocol):
-    """Who is told an append's outcome: a future, or one of many for whom futures would cost too much."""
+    """Receives an append's outcome: a future, or one of many for which futures would cost too much."""
 
     def done(self) -> bool:
-        """Whether it was told, or does not want to be any more."""
+        """Whether it has its outcome, or no longer waits for it."""
 
     def set_result(self, outcome: Outcome, /) -> None:
         """Must return at once, and do no more than take note."""
@@ -194,7 +194,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         return True
 
     def expire(self) -> None:
-        """Its time is up: say what is known."""
+        """The deadline has passed: resolves with what is known."""
         if self.in_doubt:
             self.resolve(OutcomeUnknown(self.append.append_id))
         else:
@@ -234,14 +234,14 @@ class Outstanding(deque[Pending]):
     append goes into it."""
 
     def let_go(self) -> None:
-        """Keeps none at the head that has its outcome. Called at each script call: those that were just
+        """Removes the first ones that have their outcome. Called at each script call: those that were just
         answered are still in the processor's cache, where they cost little to free, and their memory is there
         for the next ones; and Python's collector finds no more objects than before."""
         while self and self[0].waiter.done():
             self.popleft()
 
     def expire(self, now: float) -> None:
-        """Answers what has waited too long. Called a few times a second."""
+        """Resolves the appends whose deadline has passed. Called a few times per second."""
         self.let_go()
         while self and self[0].deadline <= now:
             self.popleft().expire()
@@ -265,7 +265,7 @@ class Backlog:
 
 
 class Queue(deque[Pending]):
-    """Appends that wait to be sequenced, in the order of admission, and the bytes that they hold."""
+    """Appends that wait to be sequenced, in the order of admission, and their size in bytes."""
 
     size_bytes = 0
 

@@ -1,4 +1,4 @@
-"""Gives appends their order: batches whatever waits on a partition into one script call.
+"""Gives appends their order: sends the waiting appends of a partition in one script call.
 
 Owns: the partition's queue of appends. Decides nothing for good: what it sequences, the committer commits.
 A request only hands its append over and awaits the outcome, so a request that is cancelled can't leave a
@@ -107,7 +107,7 @@ class Sequencer:
     # -- what the rest of the gateway calls
 
     def submit(self, append: Append) -> asyncio.Future[Outcome]:
-        """The outcome, in time: by the deadline it says at least that it does not know."""
+        """The outcome; at the deadline it is OutcomeUnknown or NotCommitted at the latest."""
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take_on(append, future, self._loop.time() + self._limits.append_deadline_s)
         return future
@@ -194,11 +194,11 @@ class Sequencer:
         return self._commits.commits_next
 
     def wake(self) -> None:
-        """There may be something to do other than appends: a partition to open, a watermark to move."""
+        """Wakes the task for work other than appends: a partition to open, a watermark to move."""
         self._work.set()
 
     def hurry(self) -> None:
-        """Redis is done without from now on: whatever was waited for, it need not be any more."""
+        """Redis is bypassed from now on: ends any wait for it."""
         self._hurry.set()
         self._work.set()
 

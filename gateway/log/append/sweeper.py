@@ -1,4 +1,4 @@
-"""Looks after partitions without a living gateway: a gateway that died leaves nothing behind.
+"""Commits what gateways that died have left in journals.
 
 Ten times a second it asks Redis where each partition stands. What was sequenced and not committed for two
 looks in a row is committed from the journal, a gateway's own only after a second more; what contradicts this

@@ -1,4 +1,5 @@
-"""What is told once though it is noticed often: a server that is away, partitions that changed together."""
+"""Log lines for events that are noticed often: a server that does not answer, partitions that changed
+together."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ class EpochChanges:
         (self._direct if direct else self._returned).append(partition)
 
     def kept_by(self, gateways: list[str]) -> None:
-        """Who can't reach Redis though this gateway can. Logged when it changes."""
+        """The gateways that can't reach Redis though this one can. Logged when they change."""
         if gateways and gateways != self._kept_by:
             logger.warning("direct_mode_held_by_peer", extra={"gateways": gateways})
         self._kept_by = gateways

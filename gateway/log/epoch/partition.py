@@ -26,7 +26,7 @@ def partition_of(tenant: bytes, partitions: int) -> int:
 
 
 class Partition:
-    """Knowledge, not truth: Postgres' row decides, this only remembers the last look at it."""
+    """A copy of what was last read: Postgres' row decides."""
 
     def __init__(self, instance: UUID, number: int, reach: RedisHealth) -> None:
         self.number = number
@@ -91,7 +91,7 @@ class Partition:
         self.open = True
 
     def distrust(self) -> None:
-        """Something contradicts it: nothing more is sequenced before it was verified again."""
+        """Redis contradicts Postgres or this gateway: nothing is sequenced before the next verification."""
         self.open = False
 
     @property
@@ -106,8 +106,8 @@ class Partition:
         self.marks.forget()
 
     def halt(self, why: str) -> None:
-        """Postgres lacks what was seen committed: nothing is appended until a person has decided, and
-        what was kept of its streams is not shown any more."""
+        """Postgres lacks events that were seen committed: nothing is appended until an operator has decided,
+        and cached reads of its streams are not shown any more."""
         if self.halted is None:
             self.rewinds += 1
             self.marks.forget()

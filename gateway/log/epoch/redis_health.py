@@ -72,7 +72,7 @@ class RedisHealth:
         return self._suspected or self._failed > 0
 
     def lost(self, now: float) -> bool:
-        """It has been away for too long: appends must not wait for it any more."""
+        """Redis has not answered for too long: appends must not wait for it any more."""
         if self._refusals >= _REFUSED_CALLS and now - self._refused_since >= self._lost_after_s:
             return True
         return self._failed >= _FAILED_LOOKS and now - self._answered_at >= self._lost_after_s

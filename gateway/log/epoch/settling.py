@@ -105,7 +105,7 @@ class Settling:
             raise PostgresTrouble(why) from None
 
     def soon(self, partition: Partition, seq: int = 0) -> asyncio.Future[Standing]:
-        """The same, for one who need not wait for it."""
+        """The same, without waiting for it."""
         return self._ask(partition.number, seq)
 
     def _ask(self, p: int, seq: int) -> asyncio.Future[Standing]:

@@ -31,8 +31,8 @@ class CannotVerify(Exception):
 
 
 class PostgresLostCommits(Exception):
-    """Commits were seen that Postgres does not have. A person must decide. `witness` is None where another
-    gateway, or this one earlier, has raised the alarm."""
+    """Postgres lacks commits that were seen. An operator must decide. `witness` is None if another gateway,
+    or this one earlier, has raised the alarm."""
 
     def __init__(self, why: str, witness: CommitEvidence | None) -> None:
         super().__init__(why)
@@ -82,7 +82,7 @@ class Inspection:
 
     @property
     def witness(self) -> CommitEvidence:
-        """What this Redis saw committed."""
+        """The commits that this Redis knows."""
         return CommitEvidence("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
 
     def knows(self, row: PartitionRow) -> bool:

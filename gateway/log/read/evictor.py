@@ -154,7 +154,8 @@ class Evictor:
                 logger.warning("eviction_failed", extra={"reason": str(trouble)})
 
     async def run_once(self, partition: Partition) -> bool:
-        """What a partition needs without haste; whether its server is near its bound. Raises RedisTrouble."""
+        """The routine work on a partition. Returns whether its server is near its memory limit. Raises
+        RedisTrouble."""
         if not _in_redis(partition):
             return False
         now = self._loop.time()
@@ -209,7 +210,7 @@ class Evictor:
         return evicted
 
     async def forget(self, partition: Partition, streams: Sequence[Stream]) -> None:
-        """Evicts these streams, however young they are. Raises RedisTrouble."""
+        """Evicts these streams, however recently they were used. Raises RedisTrouble."""
         if not _in_redis(partition):
             return
         names = [partition.keys.stream(each).encode() for each in streams]

@@ -1,4 +1,5 @@
-"""Who waits for more events in this gateway: of a stream, or of a whole partition. A commit wakes them."""
+"""The readers of this gateway that wait for more events of a stream or of a partition. A commit wakes
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a stream, and what Redis holds of it. Pure."""
+"""The range of a stream that a read requests, and the part of it that Redis has. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits told from gateway to gateway over Redis' publish and subscribe, so that followers need not poll.
+"""Commits announced between gateways by Redis' publish and subscribe, so that followers need not poll.
 
 A hint and nothing more: it says to which partitions there was a commit, never what; its hearers read
 Postgres. Lost, late or forged, it costs a moment, since every reader looks by itself now and then.

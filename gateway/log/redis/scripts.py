@@ -45,8 +45,8 @@ class NotRun(RedisTrouble):
 
 
 class Refused(NotRun):
-    """The server takes no writes, or none of this user, and refused the script before its first one: it is
-    full, its disk or its replicas are away, it is a replica, it loads its file."""
+    """The server refused the script before its first write: it is full, its disk or replicas are unavailable,
+    it is a replica, it loads its file, or this user may not write."""
 
 
 class ForeignReply(RedisTrouble):

@@ -97,7 +97,7 @@ class Server:
         return (self,)
 
     def give_up(self) -> None:
-        """It has been silent for too long: no caller waits any more for what is under way."""
+        """The server has not answered for too long: callers stop waiting for calls under way."""
         now = asyncio.get_running_loop().time()
         for patience in self._under_way:
             if not patience.expired():
