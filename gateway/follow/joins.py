@@ -7,13 +7,14 @@ is as of. A row is made again when any aggregate that it was put together from h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, assert_never
+from typing import Final
 
 import asyncpg
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.events import Event as Stored
 from gateway.events import Recorded, Stream
@@ -21,20 +22,18 @@ from gateway.follow.database import fetch
 from gateway.follow.fields import fields_of
 from gateway.follow.lists import misfit_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
-from gateway.follow.row_cache import RowCache
-from gateway.follow.sort_values import at
+from gateway.follow.row_cache import ROW_BYTES, RowCache
+from gateway.follow.selecting import selected
 from gateway.follow.states import AggregateStates
 from gateway.follow.threads import Steps, Turn, folding, taking
 from gateway.relay.position import Place
 from gateway.state import Folded
-from gateway.state.budget import SPELLED_BYTES, STATE_BYTES_MAX, Budget
+from gateway.state.budget import STATE_BYTES_MAX, Budget
 from gateway.state.budget import Misfit as Unfit
-from gateway.state.predicates import COMPARED_BYTES, spelling_at
-from gateway.state.templates import COPIED_BYTES, View, found_at, name_size, value_of
-from gateway.state.values import Fields, Node, decode_fields, encode, items_of, length, plain, raw
-from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Template
+from gateway.state.templates import COPIED_BYTES, View, found_at
+from gateway.state.values import Node, decode_fields, encode, items_of, length, plain
 from spec.identifiers import canonicalize
-from spec.joins import FOUND, KEY, Join, LookupOf, MapOf, ObjectOf, Selected, Source
+from spec.joins import KEY, Join, Source
 from spec.model import Spec
 
 SOURCE_KEYS_MAX: Final = 1000
@@ -47,26 +46,48 @@ ROWS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 8 * STATE_BYTES_MAX
 """Rows that are made together, and of their states; one row more may begin before these bytes."""
 
-_KEYS_A_LOOK: Final = 4
-_FIELDS_A_LOOK: Final = 8
-"""What takes about as long as to test an item: to read so many keys, or to select so many fields."""
+PART_BYTES_MAX: Final = 4 * STATE_BYTES_MAX
+"""Of rows that are made, with their sources, until they are written; one row more may begin before."""
+KEYS_AT_ONCE: Final = 5_000
+"""Rows of which it is looked up at a time that they are to be made again."""
+SOURCE_BYTES: Final = 200
+"""What it takes to note that a row was made of an aggregate."""
 
-KNOWN_MAX: Final = 20_000
-"""Rows whose sources are remembered, so that they are not written again where they stay."""
+_KEYS_A_LOOK: Final = 4
+"""What takes about as long as to test an item: to read so many keys."""
+
+KNOWN_MAX: Final = 100_000
+"""Sources of rows that are remembered, so that they are not written again where they stay."""
 
 _Sources = tuple[tuple[str, str], ...]
 """Aggregates that a row is put together from, by type and key."""
 
-Dependents = Callable[[Collection[Stream]], Awaitable[list[str]]]
+Dependents = Callable[[Collection[Stream], str, int], Awaitable[list[str]]]
 
 _NULL: Final = Raw(b"null")
 _NOBODY: Final = bytes(16)
 
 
-async def dependents(pool: asyncpg.Pool, build: int, changed: Collection[Stream]) -> list[str]:
-    """Keys of the rows that were put together from these. Raises PostgresTrouble."""
+async def dependents(
+    pool: asyncpg.Pool, build: int, changed: Collection[Stream], behind: str, most: int
+) -> list[str]:
+    """Keys of the rows that were put together from these, in order, behind a key. Raises PostgresTrouble."""
     types, keys = [each.aggregate_type for each in changed], [each.key for each in changed]
-    return [row["key"] for row in await fetch(pool, "dependents", build, types, keys)]
+    return [row["key"] for row in await fetch(pool, "dependents", build, types, keys, behind, most)]
+
+
+@dataclass(slots=True)
+class _Left:
+    """Rows that are to be made: those that wait, and those made of what `changed` that are not looked up
+    yet, `behind` a key (None: all are). `own` are those of aggregates that changed themselves."""
+
+    changed: Collection[Stream]
+    own: Collection[str]
+    waiting: deque[str]
+    behind: str | None = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting) or self.behind is not None
 
 
 @dataclass(slots=True)
@@ -113,6 +134,7 @@ class JoinOutput:
         self.reads_back = True
         self.holds_states = True
         self._known: dict[str, _Sources] = {}
+        self._known_count = 0  # of their sources
 
     def bound(self, bytes_max: int) -> None:
         self._states.bound(bytes_max)
@@ -122,32 +144,55 @@ class JoinOutput:
         await self._states.advance(wanted, reached.seq)
         if not wanted:
             return Changes((), 0, 0, ())
-        changed = {each.recorded.stream: each for each in wanted}
-        keys = {each.key: None for each in changed if self._is_row(each)}
-        keys.update(dict.fromkeys(await self._dependents(changed)))
-        before = await rows.load(keys)
+        changed = dict.fromkeys(each.recorded.stream for each in wanted)
+        own = dict.fromkeys(each.key for each in changed if self._is_row(each))
+        left = _Left(changed, own, deque(own))
+        await self._look_up(left)
+        first = await self._part(left, reached, rows)
+        return replace(first, rest=self._parts(left, reached, rows)) if left else first
+
+    async def _parts(self, left: _Left, reached: Place, rows: RowCache) -> AsyncIterator[Changes]:
+        while left:
+            yield await self._part(left, reached, rows)
+
+    async def _part(self, left: _Left, reached: Place, rows: RowCache) -> Changes:
+        """As many of the rows that are left as are held at a time, and as one statement looks up."""
+        if not left.waiting and left.behind is not None:
+            await self._look_up(left)
         found: dict[str, _Sources] = {}
-        puts: list[Put] = []
+        changes: list[Put] = []
         misfits: list[Misfit] = []
-        waiting = deque(keys)
-        while waiting:
-            some = await self._some(waiting, reached.seq)
-            size = sum([each.size for each in some])
-            of_some, unfit = await folding(len(some), size, partial(self._puts, some, reached))
-            puts += of_some
+        more = size = 0
+        while left.waiting and size <= PART_BYTES_MAX:
+            some = await self._some(left.waiting, reached.seq)
+            read = sum([each.size for each in some])
+            puts, unfit = await folding(len(some), read, partial(self._puts, some, reached))
+            left.waiting.extendleft([each.key for each in reversed(some[len(puts) :])])
             misfits += unfit
-            found.update((each.key, tuple(dict.fromkeys(each.sources))) for each in some)
-        more = sum(before[put.key] is None for put in puts)
-        sources = self._new_sources(found)
-        changes = [put for put in puts if put.row != before[put.key]]
-        return Changes(changes, more, len(misfits), misfits[-MISFITS_SHOWN:], sources)
+            found.update((each.key, tuple(dict.fromkeys(each.sources))) for each in some[: len(puts)])
+            size += sum([_size_of(put, found[put.key]) for put in puts])
+            while puts:
+                before = await rows.load([put.key for put in puts], PART_BYTES_MAX)
+                more += sum([each is None for each in before.values()])
+                changes += [put for put in puts[: len(before)] if put.row != before[put.key]]
+                puts = puts[len(before) :]
+        return Changes(changes, more, len(misfits), misfits[-MISFITS_SHOWN:], self._new_sources(found))
+
+    async def _look_up(self, left: _Left) -> None:
+        assert left.behind is not None
+        keys = await self._dependents(left.changed, left.behind, KEYS_AT_ONCE)
+        left.behind = keys[-1] if len(keys) == KEYS_AT_ONCE else None
+        left.waiting += [key for key in keys if key not in left.own]
 
     def _new_sources(self, found: Mapping[str, _Sources]) -> dict[str, _Sources]:
         """Of rows whose sources are not known to be the same as before."""
         changed = {key: each for key, each in found.items() if self._known.get(key) != each}
-        if len(self._known) + len(changed) > KNOWN_MAX:
+        for key, each in changed.items():
+            self._known_count += len(each) - len(self._known.pop(key, ()))
+            self._known[key] = each
+        if self._known_count > KNOWN_MAX:
             self._known.clear()
-        self._known.update(changed)
+            self._known_count = 0
         return changed
 
     def _is_row(self, stream: Stream) -> bool:
@@ -171,8 +216,9 @@ class JoinOutput:
         for source in self._join.sources:
             await self._find(source, some, waiting, up_to)
         for name, aggregate_type, singleton in self._join.included:
+            state = await self._state(aggregate_type, singleton, up_to)  # held once for all rows
             for each in some:
-                await self._take(each, name, False, aggregate_type, (singleton,), up_to)
+                await self._take(each, name, False, aggregate_type, (singleton,), up_to, state)
         return some
 
     async def _find(self, source: Source, some: list[_Made], waiting: deque[str], up_to: int) -> None:
@@ -188,22 +234,30 @@ class JoinOutput:
         for n, (each, of_row) in enumerate(zip(some, found, strict=True)):
             each.looks, each.error = of_row.looks, of_row.error
             await self._take(each, source.name, source.several, source.aggregate_type, of_row.keys, up_to)
-            size += each.size
+            size += each.size + SOURCE_BYTES * len(each.sources)
             if n and size > BYTES_AT_ONCE:
                 waiting.extendleft([later.key for later in reversed(some[n:])])
                 del some[n:]
                 return
 
     async def _take(
-        self, made: _Made, name: str, several: bool, aggregate_type: str, keys: Sequence[str], up_to: int
+        self,
+        made: _Made,
+        name: str,
+        several: bool,
+        aggregate_type: str,
+        keys: Sequence[str],
+        up_to: int,
+        known: Folded | None = None,
     ) -> None:
+        """Gives a row the states with these keys, or the one that is `known`."""
         states = []
         size = made.size
         for key in keys:
             made.sources.append((aggregate_type, key))  # made again, too, once one is written that is not yet
             if made.error:
                 continue
-            state = await self._state(aggregate_type, key, up_to)
+            state = known or await self._state(aggregate_type, key, up_to)
             if state.length:
                 made.updated_at_ms = max(made.updated_at_ms, state.updated_at_ms or 0)
                 states.append((key, state))
@@ -255,10 +309,15 @@ class JoinOutput:
     def _puts(
         self, made: Sequence[_Made], reached: Place, turn: Turn
     ) -> Steps[tuple[list[Put], list[Misfit]]]:
+        """The first of the rows: no further one is begun once they are as long as a part may be."""
         puts: list[Put] = []
         misfits: list[Misfit] = []
+        size = 0
         for each in made:
+            if size > PART_BYTES_MAX:
+                break
             puts.append(self._put(each, reached, misfits, turn.budget))
+            size += len(puts[-1].row.data or b"")
             yield
         return puts, misfits
 
@@ -266,8 +325,7 @@ class JoinOutput:
         try:
             if made.error:
                 raise Unfit(made.error)
-            selected = _selected(self._join.select, _opened(made, budget))
-            data = encode(selected)
+            data = encode(selected(self._join.select, _opened(made, budget)))
             if len(data) > STATE_BYTES_MAX:
                 raise Unfit(f"The row would be longer than {STATE_BYTES_MAX} bytes.")
         except Unfit as unfit:
@@ -277,6 +335,10 @@ class JoinOutput:
         created = made.trigger.created_at_ms or 0
         row = Row(made.trigger.length, created, made.updated_at_ms, data)
         return Put(made.key, reached, row, fields_of(row, self._by))
+
+
+def _size_of(put: Put, sources: _Sources) -> int:
+    return ROW_BYTES + len(put.row.data or b"") + SOURCE_BYTES * len(sources)
 
 
 _NO_EVENT: Final = Stored(_NOBODY, "", "", "", None, None, _NOBODY, None, 0, 0, None, None)
@@ -298,84 +360,3 @@ def _opened(made: _Made, budget: Budget) -> View:
 def _object(key: str, state: Folded) -> Node:
     """A state as paths see it: with its key as `id`, unless it has a field of that name."""
     return {"id": Raw(encode(key)), **decode_fields(state.data_json)}
-
-
-def _selected(selected: Selected, view: View) -> Node:
-    """What is absent is null. All of a row together is no longer than a value may be. Raises Misfit, and
-    TakesLong."""
-    match selected:
-        case ObjectOf(fields):
-            view.budget.look(1 + len(fields) // _FIELDS_A_LOOK)
-            made: Fields = {}
-            for name, each in fields:
-                view.size += name_size(name)
-                made[name] = _selected(each, view)
-            return made
-        case MapOf(path, name, to):
-            return _mapped(path, name, to, view)
-        case LookupOf():
-            return _looked_up(selected, view)
-        case Path() | Constant() | ObjectTemplate() | ListTemplate() | MergeTemplate():
-            value = _value(selected, view)
-            return _NULL if value is None else raw(value)
-        case _:
-            assert_never(selected)
-
-
-def _value(template: Template, view: View) -> Node | None:
-    """Counted with what the row has already."""
-    view.bound, view.parts = view.size, 0
-    value = value_of(template, view)
-    view.pay()
-    return value
-
-
-def _mapped(path: Path, name: str, to: Selected, view: View) -> Node:
-    outer = view.roots.get(name)
-    made: list[Node] = []
-    for item in _items(path, view):
-        view.roots[name] = item
-        made.append(raw(_selected(to, view)))
-    if outer is None:
-        view.roots.pop(name, None)
-    else:
-        view.roots[name] = outer
-    return made
-
-
-def _looked_up(lookup: LookupOf, view: View) -> Node:
-    before, wanted = view.size, []
-    for path, template in lookup.where:
-        value = _value(template, view)
-        wanted.append((path, None if value is None else _spelling(value, (), view)))
-    view.size = before
-    for item in _items(lookup.path, view, 1 + len(wanted)):
-        if all(_spelling(item, path, view) == spelling for path, spelling in wanted):
-            view.roots[FOUND] = item
-            found = _value(lookup.select, view)
-            return _NULL if found is None else found
-    return _NULL
-
-
-def _spelling(item: Node, path: Sequence[str], view: View) -> str | None:
-    """Of what stands at the path in the item. Raises Misfit, and TakesLong."""
-    found = at({"": item}, ("", *path))
-    if found is None:
-        return None
-    size = length(raw(found))
-    if size >= SPELLED_BYTES:
-        view.budget.look(size // COMPARED_BYTES)
-        view.budget.work(size // SPELLED_BYTES)
-    return spelling_at(found, ())
-
-
-def _items(path: Path, view: View, times: int = 1) -> list[Node]:
-    """Of the list there, each to be read so many times; none where there is no list. Raises Misfit, and
-    TakesLong."""
-    found = found_at(path, view)
-    if found is None:
-        return []
-    view.budget.look(times * (length(found) // COPIED_BYTES))
-    items = items_of(found) or []
-    view.budget.look(len(items))
-    return items

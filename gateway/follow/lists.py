@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.events import Recorded
 from gateway.follow.fields import fields_of
 from gateway.follow.model import MISFITS_SHOWN, ROWS_BYTES_MAX, Changes, Event, Misfit, Put, Row, TooMuch
-from gateway.follow.row_cache import BYTES_MAX, RowCache
+from gateway.follow.row_cache import RowCache
 from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding, row_bytes
 from gateway.relay.position import Place
 from gateway.state import EMPTY, Folded, presenting
@@ -44,20 +46,34 @@ class ListOutput:
                 of.setdefault(each.recorded.stream.key, []).append(each)
         if not of:
             return Changes((), 0, 0, ())
-        most = ROWS_BYTES_MAX if are_several(events) else BYTES_MAX
-        before = await rows.load(of, most)
-        if len(before) < len(of):
+        first = await self._part(of, rows)
+        if of and are_several(events):
             raise TooMuch
-        found = [each for events in of.values() for each in events]
+        return replace(first, rest=self._parts(of, rows)) if of else first
+
+    async def _parts(self, left: dict[str, list[Event]], rows: RowCache) -> AsyncIterator[Changes]:
+        while left:
+            yield await self._part(left, rows)
+
+    async def _part(self, left: dict[str, list[Event]], rows: RowCache) -> Changes:
+        """What the first of the events that are left do: as many rows as are held at a time, and one more."""
+        before = await rows.load(left, ROWS_BYTES_MAX)
+        some = {key: left[key] for key in before}
+        found = [each for events in some.values() for each in events]
         size = data_bytes(found) + row_bytes(before)
-        return await folding(len(found), size, partial(self._fold, of, before, most))
+        changes = await folding(len(found), size, partial(self._fold, some, before))
+        for put in changes.puts:
+            del left[put.key]
+        return changes
 
     def _fold(
-        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], most: int, turn: Turn
+        self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None], turn: Turn
     ) -> Steps[Changes]:
-        """Raises TooMuch where the rows are longer than `most` together."""
+        """No further row is begun once they are longer than ROWS_BYTES_MAX together."""
         puts, misfits, last, size = [], 0, list[Misfit](), 0
         for key, events in of.items():
+            if size > ROWS_BYTES_MAX:
+                break
             stands = before[key]
             recorded = [each.recorded for each in events]
             folded = yield from fold_in_turns(_folded(stands), recorded, self._handler, turn, self._present)
@@ -65,8 +81,6 @@ class ListOutput:
             too_large = folded.too_large_at is not None
             data = None if too_large else folded.data_json
             size += len(folded.data_json)
-            if size > most:
-                raise TooMuch
             row = Row(folded.length, folded.created_at_ms, folded.updated_at_ms, data)
             puts.append(Put(key, events[-1].place, row, fields_of(row, self._by)))
             if folded.errors_total:

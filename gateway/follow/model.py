@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -93,7 +93,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What some events do to the rows of a follower."""
+    """What some events do to the rows of a follower. `rest` makes what is more than is held at a time, in
+    parts: each is written before the next one is made, all in one transaction."""
 
     puts: Sequence[Put]
     rows: int
@@ -101,6 +102,7 @@ class Changes(msgspec.Struct, frozen=True):
     last_misfits: Sequence[Misfit]
     sources: Mapping[str, Sequence[tuple[str, str]]] = {}
     """Of rows that are joined: the aggregates that each was put together from, by type and key."""
+    rest: AsyncIterator[Changes] | None = None
 
 
 def build_of(row: Any) -> Build:

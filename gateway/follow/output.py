@@ -28,7 +28,8 @@ class Output(Protocol):
 
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         """What the events do, whole appends that follow on what was folded before and end at `reached`. What
-        it returns is committed with the place, or nothing is and the output is given up. Raises
+        it returns, with its `rest`, is committed with the place, or nothing is and the output is given up.
+        Nothing else is folded before the rest was made, or is given up. Raises
         PostgresTrouble, and TooMuch where fewer of the appends are to be folded next: one that reads back
         does not."""
         ...

@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from gateway.follow.events import Events, Page
-from gateway.follow.model import MISFITS_SHOWN, Build, Misfit, Row, TooMuch
+from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, Row, TooMuch
 from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
 from gateway.follow.row_cache import RowCache
@@ -71,13 +71,20 @@ async def _add(trial: Trial, output: Output, page: Page, cache: RowCache) -> Pag
             break
         except TooMuch:
             page = page.first_half()
+    _add_rows(trial, changes, cache)
+    if changes.rest is not None:
+        async for part in changes.rest:
+            _add_rows(trial, part, cache)
+    trial.events += len(page.events)
+    return page
+
+
+def _add_rows(trial: Trial, changes: Changes, cache: RowCache) -> None:
     cache.put({put.key: put.row for put in changes.puts})
     for put in changes.puts:
         if put.row.data is None:
             trial.rows.pop(put.key, None)
         else:
             trial.rows[put.key] = put.row
-    trial.events += len(page.events)
     trial.does_not_fit += changes.misfits
     trial.misfits = [*trial.misfits, *changes.last_misfits][-MISFITS_SHOWN:]
-    return page

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -277,6 +277,8 @@ class Worker:
                 writing = self._loop.create_task(self._commit(group, page, changes, began))
                 if at_end:
                     break
+                if any(change.rest is not None for change in changes):
+                    await writing
         finally:
             if reading is not None:
                 await ended([reading])
@@ -330,9 +332,12 @@ class Worker:
             # disk (`move` says so).
             moves = {}
             for each, change in sorted(zip(group, changes, strict=True), key=lambda pair: pair[0].build.id):
-                moves[each.build.id] = await self._move(conn, each, page, change, began)
-                await put(conn, each.build, change)
-                await put_sources(conn, each.build, change)
+                if change.rest is None:
+                    moves[each.build.id] = await self._move(conn, each, page, change, began)
+                    await _put(conn, each, change)
+                else:  # which may take minutes: meanwhile people may pause the build, or drop it
+                    whole = await _put_parts(conn, each, change, change.rest)
+                    moves[each.build.id] = await self._move(conn, each, page, whole, began)
             for each in serving:
                 await _serve(conn, each.build, page.reached)
         for each in group:
@@ -384,6 +389,24 @@ def _retrieved(reading: asyncio.Task[Page]) -> None:
     """A page that is not waited for any more may have failed too."""
     if not reading.cancelled():
         reading.exception()
+
+
+async def _put(conn: Any, each: Followed, change: Changes) -> None:
+    await put(conn, each.build, change)
+    await put_sources(conn, each.build, change)
+
+
+async def _put_parts(conn: Any, each: Followed, first: Changes, rest: AsyncIterator[Changes]) -> Changes:
+    """Writes all that there is to change, in parts; what it is together, without its rows."""
+    await _put(conn, each, first)
+    rows, misfits, last = first.rows, first.misfits, list(first.last_misfits)
+    async for part in rest:
+        each.rows.write({put.key: put.row for put in part.puts})
+        await _put(conn, each, part)
+        rows, misfits = rows + part.rows, misfits + part.misfits
+        last = [*last, *part.last_misfits][-MISFITS_SHOWN:]
+    each.rows.write({})
+    return Changes((), rows, misfits, last)
 
 
 async def _serve(conn: Any, build: Build, reached: Place) -> None:

@@ -54,11 +54,15 @@ FROM follower WHERE state <> 'dropped'
 
 
 -- name: dependents
--- The rows that were put together from these aggregates, each once. $1 follower, $2 aggregate types, $3 ids
-SELECT DISTINCT s.key FROM follower_source s
-JOIN unnest($2::text[], $3::text[]) AS changed (aggregate_type, aggregate_id)
-    ON s.aggregate_type = changed.aggregate_type AND s.aggregate_id = changed.aggregate_id
-WHERE s.follower = $1
+-- The rows that were put together from these aggregates, each once, by key. $1 follower, $2 aggregate types, $3 ids,
+-- $4 behind this key, $5 how many at most
+SELECT DISTINCT d.key FROM unnest($2::text[], $3::text[]) AS changed (aggregate_type, aggregate_id)
+CROSS JOIN LATERAL (
+    SELECT s.key FROM follower_source s
+    WHERE s.follower = $1 AND s.aggregate_type = changed.aggregate_type AND s.aggregate_id = changed.aggregate_id
+        AND s.key > $4::text
+    ORDER BY s.key LIMIT $5
+) d ORDER BY d.key LIMIT $5
 
 
 -- name: forget_sources
