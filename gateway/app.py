@@ -53,7 +53,6 @@ from gateway.inbound.intake import Intake
 from gateway.inbound.recorder import recording
 from gateway.inbound.verify.amazon import Amazon
 from gateway.log import postgres
-from gateway.log.epoch.partition import PARTITION_RULE
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.redis.cluster import open_redis
@@ -61,6 +60,7 @@ from gateway.network import GuardedNetwork
 from gateway.operations.audit_loop import AuditLoop
 from gateway.operations.deletions import Deletions
 from gateway.outbound import heard, outgoing
+from gateway.partitions import PARTITION_RULE
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.reactor import Reactor

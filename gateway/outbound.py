@@ -31,12 +31,12 @@ from gateway.http.api.health import Health
 from gateway.http.metrics import MetricsPage
 from gateway.http.ops import Ops, ops_listening
 from gateway.log import postgres
-from gateway.log.epoch.partition import PARTITION_RULE
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
 from gateway.log.read.followers import Tapped
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import open_redis
+from gateway.partitions import PARTITION_RULE
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.home import WATCH_EVERY_S, not_adopted

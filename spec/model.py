@@ -182,8 +182,8 @@ class Spec:
     """Whether any of its aggregate types has rules."""
     implies: bool = field(init=False, compare=False)
     """Whether any of its events may write others."""
-    schedules: bool = field(init=False, compare=False)
-    """Whether any of its events may set timers."""
+    reacts: bool = field(init=False, compare=False)
+    """Whether any of its events may set timers or begin sagas."""
     recorded: bool = field(init=False, compare=False)
     """Whether an append may be of records, or create a project."""
     telling: frozenset[str] = field(init=False, compare=False)
@@ -196,7 +196,7 @@ class Spec:
         object.__setattr__(self, "ruled", any(each.ruled for each in types))
         object.__setattr__(self, "implies", any(each.implies for each in types))
         timed = any(event.schedules for each in types for event in each.events.values())
-        object.__setattr__(self, "schedules", timed)
+        object.__setattr__(self, "reacts", timed or bool(self.sagas))
         projects = self.public_ids is not None and self.public_ids.projects is not None
         recorded = projects or any(each.identity is not None for each in types)
         object.__setattr__(self, "recorded", recorded)

@@ -21,7 +21,7 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from gateway.log.epoch.partition import partition_of
+from gateway.partitions import partition_of
 from gateway.relay.position import START
 from tests.bench.stand import TENANT, open_stand
 from tests.bench.stored import fill

@@ -22,9 +22,9 @@ from gateway.aliases.writer import NotWritten, Writer
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
-from gateway.log.epoch.partition import partition_of
 from gateway.log.log import Log
 from gateway.names.changes import Change, Give, Given
+from gateway.partitions import partition_of
 from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 

@@ -15,10 +15,8 @@ from uuid import uuid4
 
 from gateway.catalog.database import connect, statement
 from gateway.catalog.model import CatalogError
+from gateway.partitions import PARTITION_RULE
 from gateway.postgres.connection_errors import UNANSWERED
-
-PARTITION_RULE = "sha256-8/1"
-"""A tenant's partition: the first 8 bytes of SHA-256 over its id's 16 bytes, modulo the count."""
 
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
 _LOCK = "SELECT pg_advisory_lock(hashtextextended('sluice.migrate', 0))"

@@ -27,6 +27,7 @@ from gateway.catalog.model import CatalogError
 from gateway.catalog.spec_examples import upcast_faults
 from gateway.catalog.spec_use import Conflict, Notice, Use, stored_use
 from gateway.catalog.tag_history import look_for_tags
+from gateway.partitions import partition_of
 from spec.changes import Removal, reclaimed, removals, takings
 from spec.document import read
 from spec.errors import Faults, Report, TooManyFaults
@@ -149,7 +150,16 @@ async def deploy(
                 await history.write(conn)
             await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
             await conn.execute(statement("create_spec"), tenant_id, revision + 1, document, digest, clock)
+            if parsed.reacts and (current is None or (isinstance(before, Spec) and not before.reacts)):
+                await _begin_reacting(conn, tenant_id)
     return Accepted(revision + 1, True, notices)
+
+
+async def _begin_reacting(conn: Any, tenant_id: UUID) -> None:
+    """Events set timers and begin sagas by the spec that they were appended under, so none that is committed
+    does: reactions begin behind them."""
+    p = partition_of(tenant_id.bytes, await conn.fetchval("SELECT partitions FROM instance"))
+    await conn.execute(statement("begin_reacting"), tenant_id, p)
 
 
 async def readable_now(current: Stored) -> Spec | Conflict:

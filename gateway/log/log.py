@@ -35,7 +35,7 @@ from gateway.log.append.sequencer import Sequencer
 from gateway.log.append.sweeper import Sweeper
 from gateway.log.commit_connection import CommitConnection
 from gateway.log.epoch.notices import EpochChanges, Outage
-from gateway.log.epoch.partition import Partition, partition_of
+from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import Verifier
@@ -52,6 +52,7 @@ from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.log.storage import Storage
 from gateway.log.watch import Watch
 from gateway.outcomes import Mismatch, Outcome
+from gateway.partitions import partition_of
 from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading

@@ -13,7 +13,6 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from gateway.log.epoch.partition import PARTITION_RULE
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.log.redis.servers import Server
@@ -28,6 +27,7 @@ from gateway.operations import (
 )
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
+from gateway.partitions import PARTITION_RULE
 from gateway.relay.home import differs, homes
 from gateway.telemetry.redact import reason
 

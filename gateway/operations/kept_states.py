@@ -18,9 +18,9 @@ from gateway.catalog import specs
 from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
 from gateway.log.entries import event_of
-from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place
 from gateway.operations.report import Report
+from gateway.partitions import partition_of
 from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, STATE_BYTES_MAX, Folded, fold

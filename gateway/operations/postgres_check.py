@@ -8,10 +8,10 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place, fetch
 from gateway.operations.report import Report
 from gateway.operations.rows import PAGE_ROWS, RowWalk
+from gateway.partitions import partition_of
 
 _PAGE: Final = 2_000
 _VERSION_BEFORE_ANY: Final = -(2**63)

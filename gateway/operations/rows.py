@@ -16,8 +16,8 @@ from gateway.appends import pack_event, row_digest, salted
 from gateway.events import Stream
 from gateway.log.entries import event_of, stream_of
 from gateway.log.epoch.chain import ChainWalk
-from gateway.log.epoch.partition import partition_of
 from gateway.operations.report import Report
+from gateway.partitions import partition_of
 
 PAGE_ROWS: Final = 250
 """A payload is at most 256 KiB by default: a page stays within 64 MiB at the very worst."""

@@ -11,9 +11,9 @@ from uuid import UUID
 from gateway.catalog import specs, tenants
 from gateway.catalog.claim_history import ClaimHistory
 from gateway.events import Stream
-from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place, statement
 from gateway.operations.report import Report
+from gateway.partitions import partition_of
 from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from spec.changes import claiming_events

@@ -200,7 +200,7 @@ class Reactor:
         serving = self._catalog.serving
         if serving is self._declared:
             return False
-        tenants = [tenant for tenant, each in serving.items() if each.spec.schedules or each.spec.sagas]
+        tenants = [tenant for tenant, each in serving.items() if each.spec.reacts]
         if tenants:
             places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
             await fetch(self._pool, "declare_reacting", tenants, places)

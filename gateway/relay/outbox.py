@@ -19,9 +19,9 @@ from gateway.appends import tag_key
 from gateway.catalog.narrowness import Only
 from gateway.events import Event, Recorded, Stream, event_bytes, revised
 from gateway.items import Items, matches
-from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
 from gateway.log.read.matches import matches_after, matches_before
+from gateway.partitions import partition_of
 from gateway.relay.position import BEGINNING, START, Place, Position
 
 # Positions that one statement looks at: bounds its time where nearly nothing passes the filter.

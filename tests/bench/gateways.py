@@ -41,7 +41,7 @@ import asyncpg
 
 from gateway.catalog.bootstrap import bootstrap
 from gateway.dev.prepare import bundled_spec
-from gateway.log.epoch.partition import partition_of
+from gateway.partitions import partition_of
 from tests.bench import machine, orders
 from tests.bench.load import Traffic, drive
 from tests.bench.machine import CORES

@@ -28,9 +28,9 @@ from gateway.catalog.migrate import migrate
 from gateway.collector import rarely_collect
 from gateway.follow.declarations import Declarations
 from gateway.follow.runner import Runner
-from gateway.log.epoch.partition import partition_of
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres, open_pool
+from gateway.partitions import partition_of
 from gateway.relay.outbox import Outbox
 from tests.bench.cpu import CpuMeter
 from tests.support.accounts import open_account

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.log.epoch.partition import partition_of
+from gateway.partitions import partition_of
 from tests.bench import orders
 from tests.bench.stand import TENANT
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.log import postgres
-from gateway.log.epoch.partition import partition_of
+from gateway.partitions import partition_of
 from tests.bench import plans, stored, swaps, vacuums
 from tests.bench.floor import BATCH, CommitCalls, appends
 from tests.bench.machine import describe

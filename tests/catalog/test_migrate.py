@@ -9,7 +9,6 @@ import pytest
 from gateway.catalog import migrate as module
 from gateway.catalog.migrate import Migration, NotPrepared, migrate, released, require_prepared
 from gateway.catalog.model import CatalogError
-from gateway.log.epoch import partition
 
 
 async def test_a_first_run_makes_the_instance_and_its_partitions(empty_postgres_url: str) -> None:
@@ -25,10 +24,6 @@ async def test_a_first_run_makes_the_instance_and_its_partitions(empty_postgres_
         4,
     )
     assert [tuple(row) for row in rows] == [(p, 1, 0, "", "redis", "") for p in range(4)]
-
-
-async def test_the_partition_rule_is_the_one_of_the_log() -> None:
-    assert module.PARTITION_RULE == partition.PARTITION_RULE
 
 
 async def test_a_second_run_changes_nothing(empty_postgres_url: str) -> None:

@@ -22,7 +22,7 @@ import httpx
 
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
-from gateway.log.epoch.partition import partition_of
+from gateway.partitions import partition_of
 from tests.changes.twelve import NAMED, TWELVE, append_what_is_in_the_way
 from tests.support.accounts import Account, open_account
 from tests.support.calls import new_client

@@ -28,7 +28,7 @@ from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
 from gateway.dev.service_process import ServiceProcess
-from gateway.log.epoch.partition import partition_of
+from gateway.partitions import partition_of
 from tests.faults.disk import Disk
 from tests.faults.gateway_at import POLL_S, START_S, Earlier, GatewayAt
 from tests.faults.link import Link

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.config import Config
-from gateway.log.epoch.partition import Partition, partition_of
+from gateway.log.epoch.partition import Partition
 from gateway.log.log import Log
 from gateway.log.redis import servers as redis_servers
 from gateway.log.redis.announcements import Announcements
@@ -29,6 +29,7 @@ from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Verdict
 from gateway.operations.place import open_place
 from gateway.outcomes import NotCommitted, OutcomeUnknown
+from gateway.partitions import partition_of
 from gateway.pools import CannotStart, check_redis
 from gateway.tasks import ended
 from tests.log.conftest import PARTITIONS, OpenLog

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.events import Stream
-from gateway.log.epoch.partition import partition_of
 from gateway.log.log import Log
 from gateway.operations.audit import audit
 from gateway.operations.place import Place
 from gateway.operations.report import Report
+from gateway.partitions import partition_of
 from tests.support.drive import append, appended, lane, new_stream, new_tenant, until
 
 

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry
 from gateway.aliases.store import Store
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
-from gateway.log.epoch.partition import partition_of
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres, open_pool
+from gateway.partitions import partition_of
 from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull

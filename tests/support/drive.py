@@ -20,12 +20,12 @@ from uuid_utils import uuid4, uuid7
 from gateway.appends import ANY_LENGTH, Append, Appended, make_append, make_retry, request_digest
 from gateway.events import Claim, Event, Spread, Stream
 from gateway.log import postgres
-from gateway.log.epoch.partition import partition_of
 from gateway.log.limits import Limits
 from gateway.log.log import Log, PartitionWorkers
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.outcomes import Outcome
+from gateway.partitions import partition_of
 from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 

@@ -7,22 +7,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from hashlib import sha256
-from typing import Final
 from uuid import UUID
 
 from gateway.log.epoch.commit_evidence import CommitEvidence
 from gateway.log.epoch.marks import Marks
 from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.redis.keys import PartitionKeys, partition_keys
-
-# How tenants are spread over partitions; stored in the instance row and never changed.
-PARTITION_RULE: Final = "sha256-8/1"
-
-
-def partition_of(tenant: bytes, partitions: int) -> int:
-    """The partition a tenant (its UUID's 16 bytes) lives in, by PARTITION_RULE."""
-    return int.from_bytes(sha256(tenant).digest()[:8]) % partitions
 
 
 class Partition:

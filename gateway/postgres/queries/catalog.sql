@@ -5,6 +5,17 @@ SELECT id, name, handle, $2, coalesce((SELECT events FROM tenant_storage WHERE t
 ON CONFLICT (tenant) DO NOTHING
 
 
+-- name: begin_reacting
+-- A tenant's events are looked at for timers and sagas from here on, unless they are already: behind the last event of its
+-- partition. $1 tenant, $2 partition
+INSERT INTO reacting (tenant, p, seq, mark)
+SELECT $1, $2, coalesce(last.seq, 0), coalesce(last.mark, '\x00000000')
+FROM (SELECT) AS one LEFT JOIN (
+    SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $2 ORDER BY seq DESC LIMIT 1
+) AS last ON true
+ON CONFLICT DO NOTHING
+
+
 -- name: add_tags
 -- Gives events tags that they lack. $1 keys of tags, $2 the seq of an event for each. Returns a row for each given
 INSERT INTO event_tag (tag, seq)
