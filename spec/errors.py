@@ -98,20 +98,32 @@ class TooManyFaults(Exception):
 
 
 class Report:
-    """Collects the faults of one check."""
+    """Collects the faults of one check. `deployed`: of a document that was accepted before, perhaps by an
+    earlier release, whose faults do not count where that release had accepted them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, deployed: bool = False) -> None:
         self._faults: list[Fault] = []
+        self._deployed = deployed
+        self._outdated: list[Fault] = []
 
-    def add(self, code: str, pointer: str, error: str) -> None:
-        """Raises TooManyFaults once FAULTS_MAX faults are in."""
+    def add(self, code: str, pointer: str, error: str, *, accepted_before: bool = False) -> None:
+        """`accepted_before`: earlier releases accept this, and it works as it did with them. Raises
+        TooManyFaults once FAULTS_MAX faults are in."""
         assert code in CODES, code
+        if accepted_before and self._deployed:
+            if len(self._outdated) < FAULTS_MAX:
+                self._outdated.append(Fault(code, pointer, error))
+            return
         if len(self._faults) == FAULTS_MAX:
             raise TooManyFaults
         self._faults.append(Fault(code, pointer, error))
 
     def faults(self) -> Faults:
         return Faults(sorted(self._faults, key=_place))
+
+    def outdated(self) -> tuple[Fault, ...]:
+        """Those that do not count, sorted by place."""
+        return tuple(sorted(self._outdated, key=_place))
 
     def truncated(self) -> Faults:
         """The faults so far, and a last one that says there are more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
@@ -146,7 +146,7 @@ def _read_map(value: object, pointer: str, scope: Scope, report: Report) -> Emit
         report.add("invalid_name", below(pointer, "as"), 'The item has a name like "$item", of a-z and _.')
         return None
     source = read_template(declared.get("in"), below(pointer, "in"), scope, report)
-    within = Scope(scope.schema, scope.at, scope.names | {name}, scope.aggregate)
+    within = replace(scope, names=scope.names | {name})
     emit = read_emit(declared.get("emit"), below(pointer, "emit"), within, report)
     return None if emit is None else EmitEach(source, name, emit)
 
@@ -204,7 +204,7 @@ def _read_id(declared: Mapping[str, object], pointer: str, scope: Scope, report:
     text = isinstance(found, Path) or (isinstance(found, Constant) and isinstance(found.value, str))
     if not text:
         why = 'An `id` is an identifier or a path to one; that of a new aggregate is {"mint": true}.'
-        report.add("invalid_value", pointer, why)
+        report.add("invalid_value", pointer, why, accepted_before=True)
     return found
 
 
@@ -247,7 +247,8 @@ def check_emit(
         return
     identifier = emit.id.value if isinstance(emit.id, Constant) else emit.id
     if identifier is None or (isinstance(identifier, str) and not is_overlay(identifier)):
-        report.add("keyed_by_content", below(emit.pointer, "id"), made_by_content(emit.aggregate_type))
+        why = made_by_content(emit.aggregate_type)
+        report.add("keyed_by_content", below(emit.pointer, "id"), why, accepted_before=True)
 
 
 def _check_id(identifier: Template | None, pointer: str, singletons: Collection[str], report: Report) -> None:
@@ -255,7 +256,7 @@ def _check_id(identifier: Template | None, pointer: str, singletons: Collection[
     value = identifier.value if isinstance(identifier, Constant) else None
     if isinstance(value, str) and canonicalize(value, singletons) is None:
         why = f"{shown(value)} is not an identifier; declare it in `singletons`, or write a path."
-        report.add("undeclared", below(pointer, "id"), why)
+        report.add("undeclared", below(pointer, "id"), why, accepted_before=True)
 
 
 def is_overlay(identifier: str) -> bool:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.claims import ClaimRule
+from spec.errors import Fault
 from spec.handlers import DEFAULT_HANDLER, Handler, Root, paths_of
 from spec.identity import IdentityRule
 from spec.implications import Implication, Schedule
@@ -174,6 +175,8 @@ class Spec:
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     public_ids: PublicIds | None = None
     hash_ids: HashIds | None = None
+    outdated: tuple[Fault, ...] = field(default=(), compare=False)
+    """What this release refuses where it is deployed now, and an earlier one accepted."""
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
     tag_prefixes: frozenset[str] = field(init=False, compare=False)

@@ -108,7 +108,7 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
     if not isinstance(listed, list) or not 1 <= len(listed) <= STEPS_MAX:
         report.add("invalid_value", place, f"`steps` is a list of 1 to {STEPS_MAX} steps.")
         return None
-    before = Scope(scope.schema, at=None)  # the first step: nothing was awaited yet
+    before = Scope(scope.schema, at=None, empty=NAMES)  # the first step: nothing was awaited yet
     steps = [
         _read_step(each, below(place, n), scope if n else before, scope, spec, report)
         for n, each in enumerate(listed)

@@ -52,12 +52,14 @@ _PATHS_ARE = (
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What paths may refer to: the event's data, if its schema is known, what `@` stands for (None: nothing
-    here), the names that are bound, with their `$`, and whether there is an aggregate, `^`, beside it."""
+    here), the names that are bound, with their `$`, and whether there is an aggregate, `^`, beside it.
+    `empty`: names that earlier releases took as bound here, although they never have a value."""
 
     schema: Schema
     at: Root | None = Root.STATE
     names: frozenset[str] = frozenset()
     aggregate: bool = False
+    empty: frozenset[str] = frozenset()
 
 
 def read_template(value: object, pointer: str, scope: Scope, report: Report) -> Template:
@@ -126,7 +128,8 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
     steps = tuple(_step(name, place) for name, place in _STEPS.findall(found[2]))
     path = Path(Root.DATA if root is None else root, steps, found[5] is not None)
     if (why := _unbound(first, scope) or _nowhere(path, scope)) is not None:
-        report.add("impossible_path" if root is Root.DATA else "invalid_path", pointer, why)
+        code = "impossible_path" if root is Root.DATA else "invalid_path"
+        report.add(code, pointer, why, accepted_before=first in scope.empty)
     return path
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -34,11 +34,10 @@ from gateway.catalog.narrowness import read_only
 from gateway.catalog.secrets import Secrets, SecretsOf
 from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
-from spec.errors import Faults
+from spec.errors import Fault, Faults
 from spec.model import Spec
-from spec.parse import parse
+from spec.parse import parse_deployed
 from spec.subscriptions import PermissiveEnviron
-from spec.webhooks.sources import RedactedEnviron
 
 logger = logging.getLogger("sluice.catalog")
 
@@ -299,9 +298,7 @@ class Catalog:
         self._resting = frozenset([_uuid(row["id"]) for row in changes.resting])
         read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in changes.specs]
         # What verifies webhooks does not matter to what is closed.
-        closing = [
-            await asyncio.to_thread(parse, row["document"], RedactedEnviron()) for row in changes.closing
-        ]
+        closing = [await asyncio.to_thread(parse_deployed, row["document"]) for row in changes.closing]
         for row, found in zip(changes.specs, read, strict=True):
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
@@ -321,12 +318,14 @@ class Catalog:
         match found:
             case Faults() as faults:
                 self._unreadable[tenant_id] = (revision, faults)
-                shown = [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
                 told = {"tenant": str(tenant_id), "revision": revision}
-                logger.error("spec_unreadable", extra={**told, "faults": shown})
+                logger.error("spec_unreadable", extra={**told, "faults": _shown(faults)})
                 if rest is not None:
                     self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1], salt)
             case spec:
+                if spec.outdated:
+                    told = {"tenant": str(tenant_id), "revision": revision}
+                    logger.warning("spec_outdated", extra={**told, "faults": _shown(spec.outdated)})
                 if self._unreadable.pop(tenant_id, None) is not None:
                     told = {"tenant": str(tenant_id), "revision": revision}
                     logger.info("spec_readable", extra=told)
@@ -385,8 +384,13 @@ _Rest = tuple[Spec, frozenset[str]]
 
 
 def _read(document: bytes, environ: Mapping[str, str]) -> tuple[Spec | Faults, _Rest | None]:
-    found = parse(document, environ)
+    found = parse_deployed(document, environ)
     return found, readable(document, found, environ) if isinstance(found, Faults) else None
+
+
+def _shown(faults: Sequence[Fault]) -> list[str]:
+    """As the log has them."""
+    return [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
 
 
 def _put(entries: dict[str, _V], token: str, value: _V, count_max: int) -> None:

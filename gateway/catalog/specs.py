@@ -32,9 +32,9 @@ from spec.changes import Removal, reclaimed, removals, takings
 from spec.document import read
 from spec.errors import Faults, Report, TooManyFaults
 from spec.model import Spec
-from spec.parse import parse
+from spec.parse import parse_deployed
 from spec.webhooks.secrets import masked, restored
-from spec.webhooks.sources import MASK, RedactedEnviron
+from spec.webhooks.sources import MASK
 
 INVALID = "The spec has faults."
 CONFLICT = "The spec would refuse or reinterpret what is already stored."
@@ -113,16 +113,19 @@ async def deploy(
     """
     if HIDDEN in document:
         document = await with_secrets(database, tenant_id, document)
-    parsed = await asyncio.to_thread(parse, document, environ)  # up to seconds
+    parsed = await asyncio.to_thread(parse_deployed, document, environ)  # up to seconds
     if isinstance(parsed, Faults):
         return parsed
     digest = digest_of(document)
     async with connection(database) as conn, _turn(conn, tenant_id):
         current = await stored(conn, tenant_id)
         revision = current.revision if current else 0
+        unchanged = current is not None and digest_of(current.document) == digest
+        if parsed.outdated and not unchanged:
+            return Faults(parsed.outdated)
         if not _as_expected(revision, expect_revision):
             return RevisionMismatch(revision)
-        if current is not None and digest_of(current.document) == digest:
+        if unchanged:
             return Accepted(revision, changed=False)
         faults = None if look is None else await look(parsed, pointer_of(document))
         faults = faults or await upcast_faults(conn, tenant_id, parsed, pointer_of(document))
@@ -164,7 +167,7 @@ async def _begin_reacting(conn: Any, tenant_id: UUID) -> None:
 
 async def readable_now(current: Stored) -> Spec | Conflict:
     """What is deployed, or why it can't be compared. What verifies webhooks does not matter here."""
-    deployed = await asyncio.to_thread(parse, current.document, RedactedEnviron())
+    deployed = await asyncio.to_thread(parse_deployed, current.document)
     return _unreadable(current, deployed) if isinstance(deployed, Faults) else deployed
 
 
@@ -285,7 +288,7 @@ def readable(
     spec = value.get("spec", value)
     for part, name in {place.groups() for place in places if place}:
         spec[part].pop(name, None)
-    found = parse(value, environ)
+    found = parse_deployed(value, environ)
     if isinstance(found, Faults):
         return None
     return found, frozenset(place[2] for place in places if place and place[1] == "webhooks")

@@ -19,7 +19,7 @@ from gateway.catalog.spec_use import present
 from gateway.catalog.tag_history import Readings, pages_of_tags
 from spec.errors import Report
 from spec.model import Spec
-from spec.parse import parse
+from spec.parse import parse_deployed
 from spec.tags import TagRule, read_tags
 
 _PAGE_EVENTS: Final = 100
@@ -65,7 +65,7 @@ async def _declared(conn: Any, tenant_id: UUID) -> tuple[Declared, Spec | None]:
         rows = await conn.fetch(statement("spec_documents"), tenant_id, before, _PAGE_SPECS)
         for row in rows:
             if before == _LATEST:
-                read = await asyncio.to_thread(parse, bytes(row["document"]))
+                read = await asyncio.to_thread(parse_deployed, bytes(row["document"]))
                 newest = read if isinstance(read, Spec) else None
             before = row["revision"]
             for name, event, rules in await asyncio.to_thread(_rules, row["document"]):

@@ -193,10 +193,11 @@ def try_(
 
 
 def _spec(file: str) -> Spec:
-    from gateway.follow.declarations import read_spec
     from spec.errors import Faults
+    from spec.parse import parse
+    from spec.webhooks.sources import RedactedEnviron
 
-    spec = read_spec(read_input(file))
+    spec = parse(read_input(file), RedactedEnviron())
     if isinstance(spec, Faults):
         refuse_faults("The spec has faults.", spec)
     return spec

@@ -39,8 +39,7 @@ async def _status(url: str, tenant: str) -> dict[str, Any]:
     from gateway.catalog import specs, tenants
     from gateway.log.postgres import SQL
     from spec.errors import Faults
-    from spec.parse import parse
-    from spec.webhooks.sources import RedactedEnviron
+    from spec.parse import parse_deployed
 
     async with prepared(url) as conn:
         owner = await tenants.named(conn, tenant)
@@ -49,7 +48,7 @@ async def _status(url: str, tenant: str) -> dict[str, Any]:
     if stored is None:
         why = f"tenant {tenant} has no spec yet: `sluice spec deploy FILE`"
         return {"ok": False, "code": "not_found", "error": why}
-    spec = parse(stored.document, RedactedEnviron())
+    spec = parse_deployed(stored.document)
     types = {} if isinstance(spec, Faults) else spec.aggregate_types
     found: dict[str, dict[str, Any]] = {}
     for row in rows:

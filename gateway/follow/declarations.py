@@ -19,22 +19,13 @@ from gateway.follow.definitions import Definition, definitions
 from gateway.follow.model import Build, build_of
 from gateway.relay.outbox import Outbox
 from spec.errors import Faults
-from spec.model import Spec
-from spec.parse import parse
-from spec.subscriptions import PermissiveEnviron
-from spec.webhooks.sources import RedactedEnviron
+from spec.parse import parse_deployed
 
 logger = logging.getLogger("sluice.follow")
 
 SPECS_AT_ONCE: Final = 20
 UNREADABLE_MAX: Final = 10_000
 NO_TENANT: Final = UUID(int=0)
-_UNSEEN: Final = PermissiveEnviron(RedactedEnviron())
-
-
-def read_spec(document: bytes) -> Spec | Faults:
-    """Of a deployed revision; no secret is looked for."""
-    return parse(document, _UNSEEN)
 
 
 class Declarations:
@@ -57,7 +48,7 @@ class Declarations:
             of, revision = UUID(bytes=row["tenant"].bytes), row["revision"]
             if (str(of), revision) in self._unreadable:
                 continue
-            spec = await asyncio.to_thread(read_spec, row["document"])
+            spec = await asyncio.to_thread(parse_deployed, row["document"])
             if isinstance(spec, Faults):
                 self._note_unreadable(of, revision, spec)
                 continue

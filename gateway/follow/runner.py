@@ -20,7 +20,7 @@ import asyncpg
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
 from gateway.follow.database import fetch
-from gateway.follow.declarations import Declarations, read_spec
+from gateway.follow.declarations import Declarations
 from gateway.follow.events import Events
 from gateway.follow.model import Build
 from gateway.follow.output import Output
@@ -39,6 +39,7 @@ from gateway.tasks import ended, set_within
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
 from spec.model import Spec
+from spec.parse import parse_deployed
 
 logger = logging.getLogger("sluice.follow")
 
@@ -193,7 +194,7 @@ class Runner:
         known = self._specs.get((tenant, revision))
         if known is None:
             (row,) = await fetch(self._pool, "spec", PgUUID(tenant), revision)
-            known = await asyncio.to_thread(read_spec, row["document"])
+            known = await asyncio.to_thread(parse_deployed, row["document"])
             self._specs[tenant, revision] = known
             if len(self._specs) > SPECS_KEPT:
                 self._specs.popitem(last=False)

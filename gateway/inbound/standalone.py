@@ -29,8 +29,7 @@ from gateway.network import GuardedNetwork
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.steps import Telemetry
 from spec.errors import Faults
-from spec.parse import parse
-from spec.webhooks.sources import RedactedEnviron
+from spec.parse import parse_deployed
 
 _REDIS_CONNECTIONS_MAX: Final = 8
 
@@ -64,7 +63,7 @@ async def standalone(
 
 def deployed_of(revision: int, document: bytes) -> Deployed:
     """What is deployed, without its secrets. Raises CatalogError for a spec of another release."""
-    spec = parse(document, RedactedEnviron())
+    spec = parse_deployed(document)
     if isinstance(spec, Faults):
         raise CatalogError(f"the spec can't be used by this release: {spec[0].pointer}: {spec[0].error}")
     return Deployed(revision, spec, document)

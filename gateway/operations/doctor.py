@@ -1,15 +1,17 @@
 """`sluice doctor`: looks at the settings that the promises rest on, and says what is promised with them.
 
 Owns: the looks. What they mean is judged in postgres_findings, redis_findings, direct_findings,
-follow_findings and memory_findings.
+follow_findings, reaction_findings, spec_findings and memory_findings.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from redis.exceptions import RedisError
 
@@ -24,12 +26,19 @@ from gateway.operations import (
     postgres_findings,
     reaction_findings,
     redis_findings,
+    spec_findings,
 )
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
 from gateway.partitions import PARTITION_RULE
 from gateway.relay.home import differs, homes
 from gateway.telemetry.redact import reason
+from spec.parse import parse_deployed
+
+SPECS_S: Final = 10.0
+"""For reading specs, which takes some milliseconds each."""
+SPECS_AT_ONCE: Final = 20
+"""Of at most 1 MiB each."""
 
 
 async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: int | None) -> Diagnosis:
@@ -44,6 +53,7 @@ async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: i
     findings.append(Finding("postgres", "instance", f"{place.instance.id}, rule {PARTITION_RULE}"))
     findings.append(await _home(place))
     findings.append(follow_findings.judge((await place.fetch("followers"))[0]))
+    findings.append(spec_findings.judge(await _specs(place)))
     findings.append(reaction_findings.judge((await place.fetch("reactions"))[0]))
     infos, of_redis = await _redis(place)
     findings += of_redis
@@ -70,6 +80,21 @@ async def _home(place: Place) -> Finding:
     return Finding(
         "postgres", "adopted", "no", Verdict.WARNING, f"{why}: nothing is delivered until `sluice adopt`"
     )
+
+
+async def _specs(place: Place) -> spec_findings.Specs:
+    """The newest revision of each tenant, as many as are read in SPECS_S."""
+    found = spec_findings.Specs()
+    until, after = time.monotonic() + SPECS_S, UUID(int=0)
+    while rows := await place.fetch("deployed_specs", after, SPECS_AT_ONCE):
+        for row in rows:
+            if time.monotonic() > until:
+                found.whole = False
+                return found
+            spec = await asyncio.to_thread(parse_deployed, row["document"])
+            found.add(row["name"], row["revision"], spec)
+        after = UUID(bytes=rows[-1]["tenant"].bytes)
+    return found
 
 
 async def _standbys(place: Place) -> Mapping[str, Any] | None:

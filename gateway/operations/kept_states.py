@@ -25,8 +25,7 @@ from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, STATE_BYTES_MAX, Folded, fold
 from spec.errors import Faults
-from spec.parse import parse
-from spec.webhooks.sources import RedactedEnviron
+from spec.parse import parse_deployed
 
 SAMPLED: Final = 64
 EVENTS_MAX: Final = 200_000
@@ -56,7 +55,7 @@ async def _deployed(pool: asyncpg.Pool, tenant: UUID) -> Deployed | None:
             stored = await specs.stored(connection, tenant)
     if stored is None:
         return None
-    spec = parse(stored.document, RedactedEnviron())
+    spec = parse_deployed(stored.document)
     return None if isinstance(spec, Faults) else Deployed(stored.revision, spec, stored.document)
 
 

@@ -28,8 +28,7 @@ from gateway.operations.audit import Watcher
 from gateway.operations.place import OperationFailed, Place
 from spec.errors import Faults
 from spec.model import Spec
-from spec.parse import parse
-from spec.webhooks.sources import RedactedEnviron
+from spec.parse import parse_deployed
 
 _REDIS_CONNECTIONS_MAX = 64
 _STOP_S = 5.0
@@ -54,7 +53,7 @@ async def deployed_spec(pool: asyncpg.Pool, tenant: UUID) -> Spec:
     stored = await specs.stored(pool, tenant)
     if stored is None:
         raise OperationFailed("the tenant has no spec yet: `sluice spec deploy FILE`")
-    spec = parse(stored.document, RedactedEnviron())
+    spec = parse_deployed(stored.document)
     if isinstance(spec, Faults):
         raise OperationFailed(f"the deployed spec can't be read here: {spec[0].error}")
     return spec

@@ -30,7 +30,6 @@ from gateway.appends import Append
 from gateway.aside import Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed
-from gateway.follow.declarations import read_spec
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.follow.threads import folding, taking
@@ -49,6 +48,7 @@ from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
 from spec.model import EventType
+from spec.parse import parse_deployed
 from spec.sagas import SAGA_TYPE
 
 logger = logging.getLogger("sluice.reactions")
@@ -299,7 +299,7 @@ class Reactor:
         key = (tenant, revision)
         if key not in self._specs:
             rows = await fetch(self._pool, "spec_of", PgUUID(tenant), revision)
-            read = await asyncio.to_thread(read_spec, rows[0]["document"]) if rows else None
+            read = await asyncio.to_thread(parse_deployed, rows[0]["document"]) if rows else None
             known = read is not None and not isinstance(read, Faults)
             self._specs[key] = (
                 Deployed(revision, read, rows[0]["document"], salt=bytes(rows[0]["salt"])) if known else None  # type: ignore[arg-type]

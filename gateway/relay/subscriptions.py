@@ -34,7 +34,7 @@ from gateway.relay.subscription_rows import (
 )
 from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
-from spec.parse import parse
+from spec.parse import parse_deployed
 from spec.subscriptions import (
     PermissiveEnviron,
     Subscription,
@@ -52,7 +52,7 @@ UNREADABLE_MAX: Final = 10_000
 """Revisions that are remembered as such that can't be read; beyond it, all are read and told of again."""
 
 NO_TENANT: Final = UUID(int=0)
-_UNSEEN: Final = PermissiveEnviron(RedactedEnviron())
+_UNSEEN: Final = RedactedEnviron()
 PARKED_MAX: Final = 20_000
 """Aggregates of a subscription that are parked: a relay holds each, some 0.7 KB. With so many it is disabled,
 and says so: a receiver that refuses thousands is not one bad event."""
@@ -104,7 +104,7 @@ class Subscriptions:
         `put` tells."""
         async with connection(self._pool) as conn:
             stored = await specs.stored(conn, tenant)
-        spec = None if stored is None else await asyncio.to_thread(parse, stored.document, _UNSEEN)
+        spec = None if stored is None else await asyncio.to_thread(parse_deployed, stored.document)
         read, report = read_subscription(without_nulls(document), "", _UNSEEN, Report()), Report()
         if isinstance(spec, Spec) and read is not None:
             types = {name: each.events for name, each in spec.aggregate_types.items()}
@@ -240,7 +240,7 @@ class Subscriptions:
         for row in rows:
             if (str(row["tenant"]), row["revision"]) in self._unreadable:
                 continue
-            spec = await asyncio.to_thread(parse, row["document"], _UNSEEN)
+            spec = await asyncio.to_thread(parse_deployed, row["document"])
             if isinstance(spec, Faults):
                 self._note_unreadable(row, spec[0])
                 continue

@@ -446,6 +446,14 @@ _ROWS: Final = (
         "Set the secret that `faults` names, or upgrade this gateway to the release of the others.",
     ),
     LogEvent(
+        "spec_outdated",
+        "warning",
+        ("tenant", "revision", "faults"),
+        "A deployed spec has faults that this release refuses and an earlier one accepted. The tenant is "
+        "served as before. What is at fault can only fail; deployments that keep it are refused.",
+        "Correct what `faults` names and deploy the spec: `sluice spec check` says how.",
+    ),
+    LogEvent(
         "spec_readable",
         "info",
         ("tenant", "revision"),

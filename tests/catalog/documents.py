@@ -23,6 +23,14 @@ def document(types: dict[str, list[str]], singletons: tuple[str, ...] = ()) -> b
     return json.dumps(spec).encode()
 
 
+def with_an_id(identifier: str) -> bytes:
+    """A spec that earlier releases accepted, whatever the identifier of what it implies."""
+    emit = {"aggregate_type": "order", "id": identifier, "event_type": "was_shipped"}
+    spec = json.loads(document({"order": ["was_placed", "was_shipped"]}))
+    spec["aggregate_types"]["order"]["events"]["was_placed"]["implications"] = [{"emit": emit}]
+    return json.dumps(spec).encode()
+
+
 ORDERS = document({"order": ["was_placed", "was_shipped"], "invoice": ["was_sent"]}, ("stripe_webhook",))
 
 

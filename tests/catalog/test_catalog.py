@@ -18,7 +18,7 @@ from gateway.catalog.key_look_ups import BATCH_MAX
 from gateway.catalog.model import STALE_S, CatalogUnavailable, Principal, Scope, Tenant
 from gateway.catalog.specs import Accepted, Conflicts
 from gateway.names import tokens
-from tests.catalog.documents import ORDERS, accepted, document, store
+from tests.catalog.documents import ORDERS, accepted, document, store, with_an_id
 
 KEY = "a0000000-0000-4000-a000-000000000001"
 UNMINTED = tokens.mint("00000000", bytes)
@@ -326,6 +326,21 @@ async def test_a_spec_that_can_not_be_read_here_leaves_the_last_one_and_is_told(
     await accepted(pool, tenant.id, document({"order": []}), force=True)
     await catalog.refresh()
     assert not catalog.unreadable
+
+
+async def test_a_spec_that_only_an_earlier_release_accepted_is_served_and_told(
+    pool: asyncpg.Pool, tenant: Tenant, caplog: pytest.LogCaptureFixture
+) -> None:
+    await accepted(pool, tenant.id, with_an_id("global"))
+    await pool.execute("UPDATE spec_revision SET document = $1", with_an_id("not one"))
+    catalog = Catalog(pool)
+    await catalog.start()
+    deployed = catalog.deployed(tenant.id)
+    assert deployed is not None
+    assert [fault.code for fault in deployed.spec.outdated] == ["undeclared"]
+    assert not catalog.unreadable
+    (told,) = [record for record in caplog.records if record.msg == "spec_outdated"]
+    assert vars(told)["faults"] == [f"{deployed.spec.outdated[0].pointer}: undeclared"]
 
 
 async def test_a_spec_that_can_not_be_read_at_a_start_is_told_from_none(

@@ -14,7 +14,7 @@ from gateway.log.postgres import open_pool
 from spec.changes import Removal
 from spec.errors import Faults
 from spec.parse import parse
-from tests.catalog.documents import ORDERS, accepted, document, store
+from tests.catalog.documents import ORDERS, accepted, document, store, with_an_id
 
 KEY = "a0000000-0000-4000-a000-000000000001"
 
@@ -150,6 +150,20 @@ async def test_a_deployed_document_that_can_not_be_read_here_needs_force(
     assert isinstance(outcome, Conflicts)
     assert "Revision 1, which is deployed, can't be read here" in outcome.conflicts[0].error
     assert await accepted(conn, tenant.id, document({}), force=True) == 2
+
+
+async def test_only_a_new_deployment_is_refused_for_what_an_earlier_release_accepted(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    outdated = with_an_id("not one")
+    await accepted(conn, tenant.id, with_an_id("global"))
+    await conn.execute("UPDATE spec_revision SET document = $1", outdated)
+    assert await specs.deploy(conn, tenant.id, outdated, {}) == Accepted(1, changed=False)
+    for still in (with_an_id("not one either"), outdated[:-1] + b', "target_types": []}'):
+        found = await specs.deploy(conn, tenant.id, still, {})
+        assert isinstance(found, Faults)
+        assert [fault.code for fault in found] == ["undeclared"]
+    assert await accepted(conn, tenant.id, with_an_id("$.key")) == 2
 
 
 async def test_a_removal_looks_through_many_events_for_longer_than_a_read_may_take(

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from spec.errors import CODES, Faults
+from spec.errors import CODES, FAULTS_MAX, Faults
 from spec.model import Spec
-from spec.parse import parse
+from spec.parse import NO_ENVIRONMENT, parse, parse_deployed
 from spec.webhooks.sources import RedactedEnviron
 
 SPEC = files("spec")
@@ -73,7 +73,10 @@ def test_there_are_cases_for_every_code() -> None:
 def test_a_passing_case_parses_bare_and_wrapped_as_text_and_as_value(case: dict[str, Any]) -> None:
     bare = parse(case["spec"])
     assert isinstance(bare, Spec), bare
-    assert bare == parse(case) == parse(json.dumps(case["spec"])) == parse(json.dumps(case).encode())
+    read = parse_deployed(case)
+    assert isinstance(read, Spec)
+    assert not read.outdated
+    assert bare == read == parse(case) == parse(json.dumps(case["spec"])) == parse(json.dumps(case).encode())
     assert fits_schema(case)
     assert fits_schema(case["spec"])
 
@@ -87,6 +90,26 @@ def test_a_failing_case_has_exactly_its_faults_in_order(case: dict[str, Any]) ->
         assert fault.error.endswith((".", "?")), fault
         assert fault.error[0].isupper() or fault.error[0] in '`"', fault
         assert len(fault.error) < 400, fault
+
+
+@pytest.mark.parametrize("case", cases("fail"))
+def test_only_faults_that_earlier_releases_accepted_leave_a_deployed_spec_readable(
+    case: dict[str, Any],
+) -> None:
+    document = case["text"].encode() if "text" in case else case["spec"]
+    found = parse_deployed(document, NO_ENVIRONMENT)
+    assert isinstance(found, Spec) == case.get("accepted_before", False)
+    if isinstance(found, Spec):
+        assert found.outdated == parse(document)
+
+
+def test_any_number_of_faults_that_earlier_releases_accepted_leaves_a_deployed_spec_readable() -> None:
+    emits = [{"emit": {"aggregate_type": "a", "id": 7, "event_type": "z"}}] * 50
+    events: dict[str, Any] = {f"e{n}": {"schema": {}, "implications": emits} for n in range(21)}
+    types = {"a": {"events": {**events, "z": {"schema": {}}}}}
+    found = parse_deployed({"aggregate_types": types, "agent_types": []})
+    assert isinstance(found, Spec)
+    assert len(found.outdated) == FAULTS_MAX < 21 * 50
 
 
 def bare(case: Any) -> bool:

@@ -20,11 +20,11 @@ from gateway.aggregates.records import Records
 from gateway.appends import Append
 from gateway.catalog.model import Deployed
 from gateway.config import Config
-from gateway.follow.declarations import read_spec
 from gateway.http.api import schedules
 from gateway.outcomes import NotCommitted, Outcome, OutcomeUnknown
 from gateway.reactions.firing import Firing
 from spec.model import Spec
+from spec.parse import parse_deployed
 from tests.http.test_reactions_apart import types
 from tests.http.test_schedules import SHOP, ended
 from tests.support.accounts import Account, open_account
@@ -73,7 +73,7 @@ async def set_timer(client: httpx.AsyncClient, key: str, due_at: str) -> str:
 @pytest.fixture
 async def two(own_outbox: asyncpg.Pool, account: Account) -> AsyncIterator[tuple[Taking, Taking]]:
     """Processes that see no other tenants."""
-    spec = read_spec(json.dumps(SHOP).encode())
+    spec = parse_deployed(json.dumps(SHOP).encode())
     assert isinstance(spec, Spec)
     (salt,) = await own_outbox.fetchrow("SELECT salt FROM tenant WHERE id = $1", UUID(account.id))
     found = [Taking(own_outbox, Deployed(1, spec, b"", salt=bytes(salt))) for _ in range(2)]

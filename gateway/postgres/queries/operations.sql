@@ -60,6 +60,15 @@ INSERT INTO partition_trail (p, what, who, epoch, seq, chain, told)
 SELECT p, (SELECT what FROM did), $6, epoch, seq, chain, $7 FROM mended RETURNING what
 
 
+-- name: deployed_specs
+-- The newest revision of each tenant. $1 behind this tenant, $2 how many
+SELECT t.id AS tenant, t.name, s.revision, s.document
+FROM tenant t CROSS JOIN LATERAL (
+    SELECT revision, document FROM spec_revision WHERE tenant = t.id ORDER BY revision DESC LIMIT 1
+) AS s
+WHERE t.id > $1 ORDER BY t.id LIMIT $2
+
+
 -- name: followers
 -- How many lists and projections serve, are built and are paused, of how many projections something did not fit, and how
 -- many tenants' are kept by no process.
