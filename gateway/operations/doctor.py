@@ -54,7 +54,7 @@ async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: i
     findings.append(await _home(place))
     findings.append(follow_findings.judge((await place.fetch("followers"))[0]))
     findings.append(spec_findings.judge(await _specs(place)))
-    findings.append(reaction_findings.judge((await place.fetch("reactions"))[0]))
+    findings += reaction_findings.judge((await place.fetch("reactions"))[0])
     infos, of_redis = await _redis(place)
     findings += of_redis
     without_redis = await place.fetch("without_redis", REACH_KEPT_S)

@@ -37,7 +37,7 @@ from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement
-from gateway.reactions.firing import FIRE_EVERY_S, Firing, Full
+from gateway.reactions.firing import FIRE_EVERY_S, REASON_CHARS_MAX, Firing, Full
 from gateway.reactions.retention import FORGET_EVERY_S, forget
 from gateway.reactions.timers import Faulty, Timer, timers_of
 from gateway.relay.outbox import LostPlace, Outbox
@@ -148,6 +148,7 @@ class Reactor:
         for state in ("pending", "parked"):
             yield Reading("sluice_schedules", self._counts.get(state, 0), (state,))
         yield Reading("sluice_schedules_late_seconds", self._counts.get("late_s", 0))
+        yield Reading("sluice_schedules_not_set", self._counts.get("not_set", 0))
         yield Reading("sluice_sagas_stuck", self._counts.get("stuck", 0))
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
@@ -234,7 +235,7 @@ class Reactor:
                 page = await self._events.page(tenant, p, after, types)
             except LostPlace:
                 before, after, since = after, Place(0, bytes(4)), None
-                if not await self._move(tenant, before, after, []):
+                if not await self._move(tenant, before, after):
                     return
                 continue
             if page.reached.seq <= after.seq:
@@ -251,10 +252,13 @@ class Reactor:
         self._caught_up[tenant] = row["at"]  # the page was read behind it
         await self.coordinator.late(tenant, row["at"])
 
-    async def _timers(self, tenant: bytes, events: Sequence[Event], since: datetime | None) -> list[Timer]:
-        """What these events set, each by the spec that it was appended under; what is too much to be held is
-        set already: a timer that is set again is the same."""
+    async def _timers(
+        self, tenant: bytes, events: Sequence[Event], since: datetime | None
+    ) -> list[Timer | Faulty]:
+        """What these events set and can't set, each by the spec that it was appended under; what is too much
+        to be held is set already: a timer that is set again is the same."""
         found: list[Timer] = []
+        faulty: list[Timer | Faulty] = []
         size = 0
         for n, event in enumerate(events):
             await taking(1)
@@ -272,15 +276,16 @@ class Reactor:
             read = len(event.recorded.event.payload or b"") + len(state)
             for timer in await folding(1, read, work):
                 if isinstance(timer, Faulty):
-                    told = {"tenant": str(UUID(bytes=tenant)), "path": timer.path, "reason": timer.error}
-                    logger.warning("schedule_not_set", extra=told)
+                    faulty.append(timer)
+                    told = {"tenant": str(UUID(bytes=tenant)), "event_id": timer.event, "path": timer.path}
+                    logger.warning("schedule_not_set", extra={**told, "reason": timer.error})
                 else:
                     found.append(_behind_its_append(timer, events, n))
                     size += timer.size
             if size > TIMERS_BYTES_MAX:
                 await fetch(self._pool, "add_schedules", *_columns(tenant, found, since))
                 found, size = [], 0
-        return found
+        return [*faulty, *found]
 
     async def _type_of(self, tenant: bytes, event: Event) -> EventType | None:
         """As the revision declares it that the event was appended under."""
@@ -313,16 +318,20 @@ class Reactor:
         tenant: bytes,
         before: Place,
         after: Place,
-        timers: Sequence[Timer],
+        found: Sequence[Timer | Faulty] = (),
         since: datetime | None = None,
         sagas: Sequence[tuple[object, ...]] = (),
     ) -> bool:
         """Timers, sagas and place in one transaction; False where another process has moved it. `since`: when
         what set the timers could not be seen yet."""
+        timers = [each for each in found if isinstance(each, Timer)]
+        faulty = [each for each in found if isinstance(each, Faulty)]
+        last = faulty[-1].told()[:REASON_CHARS_MAX] if faulty else None
         async with connection(self._pool) as conn, conn.transaction():
             moved = await conn.fetchval(
-                statement("move_reacting"), PgUUID(tenant), self.owner, before.seq, after.seq, after.mark
-            )
+                statement("move_reacting"), PgUUID(tenant), self.owner, before.seq, after.seq, after.mark,
+                len(faulty), last,
+            )  # fmt: skip
             if moved is None:
                 return False
             if timers:

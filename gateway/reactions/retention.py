@@ -1,4 +1,5 @@
-"""How long timers and sagas are kept behind their end. The events that they appended stay."""
+"""How long timers and sagas are kept behind their end, and the count of timers that could not be set. The
+events that they appended stay."""
 
 from __future__ import annotations
 
@@ -23,3 +24,4 @@ async def forget(pool: asyncpg.Pool, keep_s: float) -> None:
             if gone["count"] < FORGET_MAX:
                 break
             await asyncio.sleep(FORGET_PAUSE_S)
+    await fetch(pool, "forget_not_set", keep_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -68,6 +69,15 @@ class Faulty(msgspec.Struct, frozen=True):
     trigger: Event
     path: str
     error: str
+
+    @property
+    def event(self) -> str:
+        return str(UUID(bytes=self.trigger.recorded.event.id))
+
+    def told(self) -> str:
+        """Which event, where in the spec, and why."""
+        of, event_type = self.trigger.recorded.stream.aggregate_type, self.trigger.recorded.event.type
+        return f"{of}.{event_type} {self.event}, {self.path}: {self.error}"
 
 
 def timer_id(cause: bytes, rule: str) -> bytes:

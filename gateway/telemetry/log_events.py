@@ -366,10 +366,11 @@ _ROWS: Final = (
     LogEvent(
         "schedule_not_set",
         "warning",
-        ("tenant", "path", "reason"),
+        ("tenant", "event_id", "path", "reason"),
         "An event set no timer: the spec's expression at this place gives no usable value, or takes more "
         "work than one event may.",
-        "Correct the schedule in the spec; set the timer by POST /_/schedules.",
+        "Correct the schedule in the spec; set the timer by POST /_/schedules. `sluice doctor` and "
+        "sluice_schedules_not_set count these.",
     ),
     # Tenants
     LogEvent(

@@ -412,6 +412,14 @@ _ROWS: Final = (
         "Above 60: no gateway fires timers (SLUICE_REACTIONS is off at all of them), or its tenant is full.",
     ),
     MetricRow(
+        "sluice_schedules_not_set",
+        "gauge",
+        (),
+        "Timers that events could not set, of each tenant until the last was SLUICE_REACTIONS_RETENTION_DAYS "
+        "ago. Of the whole instance.",
+        "Any: `sluice doctor` and schedule_not_set in the log say why.",
+    ),
+    MetricRow(
         "sluice_sagas_stuck",
         "gauge",
         (),

@@ -122,10 +122,12 @@ ORDER BY w.n
 
 
 -- name: reactions
--- Timers that are pending and parked, sagas that run and are stuck; for how long the timer waits that was due first, and of
--- how many tenants the events are looked at by no process.
+-- Timers that are pending and parked, those that could not be set and the last of these, sagas that run and are stuck; for
+-- how long the timer waits that was due first, and of how many tenants the events are looked at by no process.
 SELECT (SELECT count(*) FROM schedule WHERE state = 'pending') AS pending,
     (SELECT count(*) FROM schedule WHERE state = 'parked') AS parked,
+    (SELECT coalesce(sum(not_set), 0)::bigint FROM reacting) AS not_set,
+    (SELECT not_set_last FROM reacting WHERE not_set > 0 ORDER BY not_set_at DESC LIMIT 1) AS not_set_last,
     (SELECT count(*) FROM saga WHERE state = 'running') AS running,
     (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck,
     (SELECT greatest(extract(epoch FROM clock_timestamp() - min(due_at)), 0)::float8 FROM schedule WHERE state = 'pending')

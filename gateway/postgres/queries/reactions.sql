@@ -35,6 +35,7 @@ RETURNING id
 -- `late_s`: for how long the timer waits that was due first
 SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'parked') AS parked,
     coalesce(greatest(extract(epoch FROM now() - min(due_at) FILTER (WHERE state = 'pending')), 0), 0)::float8 AS late_s,
+    (SELECT coalesce(sum(not_set), 0)::bigint FROM reacting) AS not_set,
     (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck
 FROM schedule WHERE state IN ('pending', 'parked')
 
@@ -96,6 +97,12 @@ WITH gone AS (
 SELECT count(*) AS count FROM gone
 
 
+-- name: forget_not_set
+-- Timers that could not be set are counted until the last one of the tenant was so long ago. $1 seconds
+UPDATE reacting SET not_set = 0, not_set_at = NULL, not_set_last = NULL
+WHERE not_set_at < now() - $1::float8 * interval '1 second'
+
+
 -- name: get_schedule
 -- $1 tenant, $2 id
 SELECT *, extract(epoch FROM due_at)::float8 AS due FROM schedule WHERE tenant = $1 AND id = $2
@@ -140,9 +147,13 @@ ORDER BY due_at, id LIMIT $7
 
 
 -- name: move_reacting
--- $1 tenant, $2 owner, $3 and $4 the seq before and the one reached, $5 its mark. Returns a row if it was there. The
--- transaction's commit does not wait for the disk: what is lost with the place is made again of the events behind it.
-UPDATE reacting SET seq = $4, mark = $5, caught_up_at = CASE WHEN $4::bigint > 0 THEN caught_up_at END
+-- $1 tenant, $2 owner, $3 and $4 the seq before and the one reached, $5 its mark, $6 how many timers the events between
+-- could not set, $7 the last of these or null. Returns a row if it was there. The transaction's commit does not wait for the
+-- disk: what is lost with the place is made again of the events behind it. From the beginning all is counted once more.
+UPDATE reacting SET seq = $4, mark = $5, caught_up_at = CASE WHEN $4::bigint > 0 THEN caught_up_at END,
+    not_set = CASE WHEN $4::bigint > 0 THEN not_set + $6 ELSE 0 END,
+    not_set_at = CASE WHEN $4::bigint = 0 THEN NULL WHEN $6::bigint > 0 THEN now() ELSE not_set_at END,
+    not_set_last = CASE WHEN $4::bigint > 0 THEN coalesce($7, not_set_last) END
 WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant, set_config('synchronous_commit', 'off', true)
 
 
