@@ -41,7 +41,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         # Its shape
         "wrong_type": "the value has another type than required here",
         "missing_key": "a required key is absent",
-        "unknown_key": "a key that has no meaning here",
+        "unknown_key": "a key that is not known here",
         "invalid_value": "the right type, but not a valid value",
         # Names
         "invalid_name": "a name that is not `[a-z][a-z0-9_]{0,63}`",

@@ -66,8 +66,8 @@ _SYSTEM_ACTORS = (
     f"Actor types that start with {RESERVED_ACTOR_PREFIX} are the gateway's own parts, with the ids "
     f"{', '.join(sorted(SYSTEM_ACTOR_IDS))}; no spec declares one and no client sends one."
 )
-_NO_TYPE = "The aggregate type is empty or can't be decoded; a spec declares none like it."
-_NO_EVENT = "The event type is empty or can't be decoded; a spec declares none like it."
+_NO_TYPE = "The aggregate type is empty or can't be decoded; a spec can't declare it."
+_NO_EVENT = "The event type is empty or can't be decoded; a spec can't declare it."
 _UNDECODABLE = "The id is not valid percent-encoded UTF-8, holds control characters, or is `.` or `..`."
 
 
@@ -377,7 +377,7 @@ def _asked_beside_the_body(asked: Asked, envelope: Envelope | None, *, minted: b
 def sizes_fault(sizes: Iterable[int], most: int, single: bool) -> Refusal | None:
     for n, size in enumerate(sizes):
         if size > most:
-            sentence = f"The data has {size} bytes; at most {most} are kept."
+            sentence = f"The data has {size} bytes; the limit is {most}."
             return Refusal("too_large", sentence, _base(n, single))
     return None
 

@@ -96,7 +96,9 @@ async def create(
     origin = _Origin(None, only.names if only else None, made_by)
     async with change(database) as (conn, revision):
         if made_by is not None and await conn.fetchval(statement("made_keys"), made_by) >= MADE_MAX:
-            raise TooManyKeys(f"this key has made {MADE_MAX} living keys: revoke some, or let them expire")
+            raise TooManyKeys(
+                f"this key has created {MADE_MAX} keys that are valid: revoke some, or let them expire"
+            )
         return await _insert(conn, tenant, scope, name, expires_in, origin, revision, entropy)
 
 
@@ -123,7 +125,7 @@ async def rotate(
         other = await conn.fetchval(statement("living_relative"), handle)
         if other is not None:
             raise NotRotated(
-                f"keys {handle} and {other} are both live: revoke the one that is no longer used"
+                f"keys {handle} and {other} are both valid: revoke the one that is no longer used"
             )
         tenant = Tenant(old["tenant_id"], old["tenant"], old["tenant_handle"])
         lifetime = old["expires_at"] - old["created_at"] if old["expires_at"] else None

@@ -67,7 +67,7 @@ async def require_prepared(conn: Any) -> None:
     rule = await conn.fetchval("SELECT partition_rule FROM instance")
     if rule != PARTITION_RULE:
         raise NotPrepared(
-            f"the database spreads tenants by the rule {rule}, this release by {PARTITION_RULE}"
+            f"the database assigns tenants to partitions by the rule {rule}, this release by {PARTITION_RULE}"
         )
 
 

@@ -61,7 +61,7 @@ class RateLimits:
         if wait_s:
             self._limited.count("rate", key_handle)
             plural = "" if self._per_s == 1 else "s"
-            raise _too_often(f"This key may send {self._per_s} request{plural} a second", wait_s)
+            raise _too_often(f"This key may send {self._per_s} request{plural} per second", wait_s)
 
     def may_request(self, key_handle: str) -> bool:
         """Counts a request of this key, if it may send one."""

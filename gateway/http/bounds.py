@@ -101,10 +101,10 @@ class Bounded:
     def _refusal(self, bound: Bound, holder: str) -> Refusal:
         self._limited.count(self._limit, holder)
         if bound is Bound.HOLDERS:
-            has = f"{self._whose} may have {self._each_max} {self._words} at a time"
+            has = f"{self._whose} may have at most {self._each_max} {self._words} at a time"
         else:
-            has = f"This gateway may have {self._total_max} {self._words} at a time"
-        return Refusal("rate_limited", f"{has}, and has them; try again in 1 s.")
+            has = f"This gateway may have at most {self._total_max} {self._words} at a time"
+        return Refusal("rate_limited", f"{has}; try again in 1 s.")
 
 
 LOOK_UPS_MAX: Final = 256

@@ -74,8 +74,8 @@ class Unread:
         """Counts an answer for which there was no room; the words for it."""
         self._limited.count("unread", holder)
         return (
-            f"Answers to this key of {self._each_max} bytes wait to be read. Read them, or close their "
-            "connections; try again in 1 s."
+            f"This key has {self._each_max} bytes of unread answers. Read them, or close their connections; "
+            "try again in 1 s."
         )
 
     def begin(self, connection: object, transport: Transport, holder: str) -> None:

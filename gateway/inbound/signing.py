@@ -69,8 +69,8 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
         raise ValueError("this source is unsigned, or none of its secrets is valid now")
     if secret.key.kind != "hmac" or scheme.form == "message":
         raise ValueError(
-            "this provider signs by a private key or by HTTP message signatures, which is not to be made "
-            "here: send from its own test page"
+            "this provider signs by a private key or by HTTP message signatures, which this command "
+            "can't make: send from its own test page"
         )
     if not scheme.header and scheme.token_header:
         return _with(request, (scheme.token_header.encode(), secret.text.encode()))

@@ -32,8 +32,8 @@ def _judge_gateway(partitions: int, row: Mapping[str, Any]) -> Finding:
         f"no, {told(partitions, row['partitions'])}, since {since:%Y-%m-%dT%H:%M:%SZ} ({row['for_s']:.0f} s)"
     )
     means = (
-        "while it says so, no gateway takes these partitions back to Redis: see to its network, and to the "
-        "address and the password of Redis there, or stop it"
+        "until it reaches Redis, no gateway takes these partitions back to Redis: check its network and its "
+        "address and password of Redis, or stop it"
     )
     who = row["gateway"].rpartition(":")[0] or row["gateway"]
     return Finding(f"gateway {who}", "reaches Redis", found, Verdict.WARNING, means)

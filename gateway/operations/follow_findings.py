@@ -17,7 +17,7 @@ UNFIT: Final = (
 
 def judge(counts: Mapping[str, Any]) -> Finding:
     """`counts` is the row of followers.sql."""
-    found = f"{counts['serving']} serve, {counts['building']} are built"
+    found = f"{counts['serving']} serve, {counts['building']} are being built"
     if counts["unkept"]:
         return Finding(_SERVER, _NAME, f"{found}; of {counts['unkept']} tenants", Verdict.WARNING, UNKEPT)
     if counts["paused"]:

@@ -73,7 +73,7 @@ def judge_server(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) 
         Finding("postgres", "standbys", _told_standbys(standbys)),
         _warn(
             "wal_level", server["wal_level"], server["wal_level"] != "minimal",
-            "no standby and no restoring to a point in time",
+            "neither a standby nor a restore to a point in time is possible",
         ),
         _of(
             "statement_timeout, lock_timeout", limits, limits == "0, 0",
@@ -86,7 +86,7 @@ def judge_server(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) 
         ),
         _warn(
             "data_checksums", server["data_checksums"], server["data_checksums"] == "on",
-            "a disk that returns other bytes is noticed only by `sluice audit`",
+            "only `sluice audit` detects data that the disk corrupted",
         ),
     ]  # fmt: skip
 
@@ -119,7 +119,7 @@ def judge_clock(apart_s: float) -> Finding:
     """`apart_s`: how far Postgres' clock is ahead of this machine's."""
     return _warn(
         "clock", f"{apart_s:+.3f} s from this machine's", abs(apart_s) <= CLOCK_APART_MAX_S,
-        "`recorded_at` would surprise people; no decision rests on a clock",
+        "`recorded_at` is off by as much; no decision rests on a clock",
     )  # fmt: skip
 
 

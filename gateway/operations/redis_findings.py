@@ -86,13 +86,13 @@ def _judge_memory(info: Mapping[str, Any]) -> Finding:
         return Finding("redis", "maxmemory", "no limit", Verdict.WARNING, means)
     return ok_or(
         "redis", "maxmemory", f"{used / most:.0%} of {most >> 20} MiB used", used < most * _FULL,
-        "when it is full, appends are refused and reads come from Postgres", Verdict.WARNING,
+        "when it is full, appends and reads use only Postgres, slower (direct mode)", Verdict.WARNING,
     )  # fmt: skip
 
 
 def _judge_aof(info: Mapping[str, Any], appendfsync: str | None) -> Finding:
     on = bool(int(info.get("aof_enabled", 0)))
-    found = f"on, {appendfsync or 'appendfsync not to be seen by this user'}" if on else "off"
+    found = f"on, {appendfsync or 'appendfsync not visible to this user'}" if on else "off"
     means = "after a restart every stream is read from Postgres again, and no lost commit can be restored"
     return ok_or("redis", "append-only file", found, on, means, Verdict.WARNING)
 

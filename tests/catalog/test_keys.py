@@ -118,7 +118,7 @@ async def test_never_more_than_two_are_live_at_a_time(conn: asyncpg.Connection, 
     first = await keys.create(conn, tenant, Scope.READ)
     second = await keys.rotate(conn, first.handle)
     for handle in (first.handle, second.handle):
-        with pytest.raises(CatalogError, match="are both live: revoke the one"):
+        with pytest.raises(CatalogError, match="are both valid: revoke the one"):
             await keys.rotate(conn, handle)
     await keys.revoke(conn, first.handle)
     third = await keys.rotate(conn, second.handle)

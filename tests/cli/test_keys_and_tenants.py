@@ -91,7 +91,7 @@ def test_a_key_is_rotated_and_then_revoked(sluice: Sluice) -> None:
     assert new["key"] != old["key"]
     third = sluice("keys", "rotate", new["handle"])
     assert (third.code, third.out) == (1, "")
-    assert f"keys {new['handle']} and {old['handle']} are both live" in third.err
+    assert f"keys {new['handle']} and {old['handle']} are both valid" in third.err
     revoked = sluice("keys", "revoke", old["handle"])
     assert (revoked.code, revoked.out) == (0, f"key {old['handle']} is revoked\n")
     states = {row["handle"]: row["status"] for row in sluice("keys", "list", "--json").json}

@@ -76,7 +76,7 @@ async def test_a_key_has_so_many_requests_under_way_and_others_have_their_own(
             response = await caller.get("/order/global")
             told = refused(response, 429, "rate_limited")
             assert told["error"] == (
-                "This key may have 2 requests under way at a time, and has them; try again in 1 s."
+                "This key may have at most 2 requests under way at a time; try again in 1 s."
             )
             assert response.headers["retry-after"] == "1"
             assert await passes(other)
@@ -94,7 +94,7 @@ async def test_all_keys_together_have_so_many(
         following(reader),
     ):
         told = refused(await admin.get("/order/global"), 429, "rate_limited")
-        assert told["error"].startswith("This gateway may have 3 requests under way at a time")
+        assert told["error"].startswith("This gateway may have at most 3 requests under way at a time")
         assert (await admin.get("/_/health/live")).status_code == 200
 
 
@@ -234,7 +234,7 @@ async def test_one_address_has_so_many_connections_and_the_next_is_told_so_at_on
             assert json.loads(body) == {
                 "ok": False,
                 "code": "rate_limited",
-                "error": "One address may have 3 connections at a time, and has them; try again in 1 s.",
+                "error": "One address may have at most 3 connections at a time; try again in 1 s.",
             }
             async with httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
                 refused(
@@ -290,7 +290,7 @@ async def test_connections_of_a_trusted_proxy_count_only_for_the_gateway(
         clients = [await held.enter_async_context(new_client(served.url, tenant.read)) for _ in range(2)]
         async with following(clients[0]):
             told = refused(await clients[1].get("/order/global"), 429, "rate_limited")
-            assert told["error"].startswith("This gateway may have 4 connections at a time")
+            assert told["error"].startswith("This gateway may have at most 4 connections at a time")
 
 
 def test_connections_are_no_more_than_the_process_has_descriptors_for(config: Config) -> None:
@@ -337,7 +337,9 @@ async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config,
         answer = await last.answer()
         assert answer is not None
         assert (answer.status, answer.code) == (429, "rate_limited")
-        assert answer.json["error"].startswith("This key may have 2097152 bytes of request bodies under way")
+        assert answer.json["error"].startswith(
+            "This key may have at most 2097152 bytes of request bodies under way"
+        )
         assert answer.headers["retry-after"] == "1"
         async with (
             new_client(served.url, tenant.write) as writer,

@@ -55,7 +55,7 @@ async def test_a_key_has_so_many_followers_of_feed_and_aggregates(
             await lasting.enter_async_context(following(reader, path))
         for path in (FEED, "/order/global/events"):
             told = await refused_at(reader, path)
-            assert told == "This key may have 4 live followers at a time, and has them; try again in 1 s."
+            assert told == "This key may have at most 4 live followers at a time; try again in 1 s."
         refused(await reader.get(f"{FEED}&wait=5"), 429, "rate_limited")
         assert (await reader.get("/_/feed")).status_code == 200
         assert (await reader.get("/order/global")).status_code == 200
@@ -68,7 +68,7 @@ async def test_a_key_has_so_many_different_filters(bounded: Served, reader: http
     async with following(reader, f"{FEED}&types=order,ticket"):
         async with following(reader, f"{FEED}&types=order"):
             told = await refused_at(reader, f"{FEED}&types=ticket")
-            assert told.startswith("This key may have 2 different filters of live feeds at a time")
+            assert told.startswith("This key may have at most 2 different filters of live feeds at a time")
             async with following(reader, f"{FEED}&types=ticket,order,ticket"):
                 pass
         await until(lambda: may_follow(reader, f"{FEED}&types=ticket"))
@@ -84,7 +84,7 @@ async def test_all_keys_together_have_so_many_filters(
             following(other, f"{FEED}&types=order"),
         ):
             told = await refused_at(other, f"{FEED}&types=ticket")
-            assert told.startswith("This gateway may have 3 different filters")
+            assert told.startswith("This gateway may have at most 3 different filters")
         await until(lambda: may_follow(other, f"{FEED}&types=ticket"))
 
 

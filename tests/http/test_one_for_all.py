@@ -375,7 +375,7 @@ async def test_a_fold_beyond_its_deadline_is_a_503_and_continues_where_it_was(
     ):
         key = await listed(client, "was_cleaned", 30)
         told = refused(await client.get(f"/list/{key}"), 503, "unavailable")
-        assert "of 30 events by now" in told["error"]
+        assert "of 30 events so far" in told["error"]
         answers = [told["error"]]
         while (response := await client.get(f"/list/{key}")).status_code == 503:
             answers.append(response.json()["error"])

@@ -100,7 +100,7 @@ async def test_a_key_that_sends_too_much_is_told_when_it_may_go_on(
     await spend(caller)
     response = await caller.get("/order/global")
     told = refused(response, 429, "rate_limited")
-    assert told["error"] == "This key may send 1 request a second; try again in 1 s."
+    assert told["error"] == "This key may send 1 request per second; try again in 1 s."
     assert response.headers["retry-after"] == "1"
     clock.now += 0.99
     refused(await caller.get("/order/global"), 429, "rate_limited")
@@ -330,7 +330,7 @@ async def test_so_many_look_ups_are_under_way_and_the_rest_is_refused_at_once(
                 for response in refused_at_once:
                     told = refused(response, 429, "rate_limited")
                     assert told["error"].startswith(
-                        "One address may have 64 unknown keys looked up at a time"
+                        "One address may have at most 64 unknown keys looked up at a time"
                     )
                 assert (await asked(tenant.read)).status_code == 200
                 new = asyncio.create_task(asked(tenant.write))

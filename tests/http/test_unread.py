@@ -190,7 +190,7 @@ async def test_a_key_that_does_not_read_gets_no_further_large_answers_and_all_sm
             if response.status_code == 200:
                 return False
             told = refused(response, 429, "rate_limited")
-            assert told["error"].startswith("Answers to this key of 1048576 bytes wait to be read.")
+            assert told["error"].startswith("This key has 1048576 bytes of unread answers.")
             assert response.headers["retry-after"] == "1"
             return True
 

@@ -170,7 +170,7 @@ class Bulk:
         except ClientGone:
             run.end(None)
         except Exception:
-            run.end(Line(number + 1, NotCommitted("the gateway failed to read on")))
+            run.end(Line(number + 1, NotCommitted("the gateway failed to read further")))
             request.log_failed()
 
     async def _named(self, request: _Request, several: Sequence[bytes | None]) -> Keys:

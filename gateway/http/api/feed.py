@@ -119,7 +119,7 @@ class Feed:
         deployed = self._catalog.deployed(principal.tenant.id)
         names = wanted(query, None if deployed is None or form == cloud_events.BATCH else deployed.spec)
         if form == cloud_events.BATCH and not names.nothing:
-            raise Refused(Refusal("invalid_field", "CloudEvents have no place for aliases.", "aliases"))
+            raise Refused(Refusal("invalid_field", "A CloudEvent cannot have aliases.", "aliases"))
         newest_first = is_newest_first(query, live=form == SSE)
         asked = await self._queries.asked(principal, query, resumed, items, newest_first)
         coding = self._coding(head)

@@ -165,7 +165,7 @@ def _not_its_to_rotate(principal: Principal, scope: Scope) -> Refusal:
     if scope > principal.scope:
         why = f"This key has the scope {principal.scope.text} and cannot grant more."
     else:
-        why = "Over HTTP a key ends with the one that made it; rotate this one by another key."
+        why = "The successor would end with this key, which creates it; rotate this key by another one."
     return Refusal("forbidden", why, "handle")
 
 

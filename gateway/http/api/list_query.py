@@ -248,7 +248,7 @@ def _cursor(text: str | None, sort: Sequence[Sort]) -> Cursor | None:
     cursor = decode_cursor(text, sort) if re.fullmatch("[A-Za-z0-9_-]{1,8192}", text) else None
     if cursor is None:
         raise invalid(
-            "cursor", "This cursor is not of a list in this order; send the `next` of its last page."
+            "cursor", "This cursor belongs to another list or order; send the `next` of the previous page."
         )
     return cursor
 

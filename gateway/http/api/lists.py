@@ -73,7 +73,7 @@ class Lists:
         asked, head_only = read_parameters(scope["query_string"], named.by), scope["method"] == "HEAD"
         if wanted_stream(head.joined(b"accept"), (SSE,)) == SSE:
             if not wanted(Parameters(scope["query_string"]), None).nothing:
-                why = "Rows are sent live without aliases; a page of them has some."
+                why = "Live rows have no aliases; request a page for rows with aliases."
                 raise Refused(Refusal("invalid_field", why, "aliases"))
             await self._live.serve(
                 principal.handle, named, asked, None, head, receive, send, head_only=head_only

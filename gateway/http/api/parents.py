@@ -81,7 +81,7 @@ class Parents:
                 return bad_identifier(text, spec, "parent")
             stream, alias = await self._by_key(spec, tenant, key, child.aggregate_type)
         if alias is None:
-            why = f"{shown(text)} has no hash id, so there is nothing to number its children under."
+            why = f"{shown(text)} has no hash id, so it can't have children."
             return Refusal("invalid_field", why, "parent")
         if child_of(alias, 1) is None:
             why = f"{alias.text} is {CHILD_DEPTH_MAX} levels deep and can't have children; name its parent."

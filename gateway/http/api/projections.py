@@ -129,6 +129,6 @@ class Projections:
             return key
         canonical = canonicalize(key, spec.singletons)
         if canonical is None:
-            why = "The rows' keys are identifiers, and this is not one."
+            why = "Row keys are identifiers; this is not one."
             raise Refused(Refusal("invalid_identifier", why, "key"))
         return canonical

@@ -90,10 +90,10 @@ class RowReader:
     async def _refuse(self, named: Named) -> Build:
         build = await self.reading.serving(named.tenant, named.kind, named.name)
         if build is None:
-            why = "It is being built, and served once it has caught up; GET /_/projections has the progress."
+            why = "The rows are being built, and served when complete; GET /_/projections has the progress."
             raise Refused(Refusal("behind", why, position=encode_position(START)))
         position = position_text(build.p, build.place)
-        why = "It has not reached the requested position. Try again, with a longer `wait`."
+        why = "The rows have not reached the requested position. Try again, with a longer `wait`."
         raise Refused(Refusal("behind", why, position=position))
 
     async def page(self, named: Named, asked: Asked) -> tuple[Build, Rows]:

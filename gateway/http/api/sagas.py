@@ -66,7 +66,7 @@ class Sagas:
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
         if not done:
-            why = f"This can't be done: the saga is {row['state']}, not stuck."
+            why = f"Only a stuck saga can be retried or abandoned; this one is {row['state']}."
             raise Refused(Refusal("saga_not_stuck", why))
         until = time.monotonic() + SEEN_S
         before = row["length"]

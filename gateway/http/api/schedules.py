@@ -162,8 +162,8 @@ class Schedules:
         found = await self._fetched("get_schedule", tenant, schedule)
         if not found:
             raise Refused(Refusal("not_found", "There is no such schedule."))
-        why = "it is being fired just now" if found[0]["state"] in states else f"it is {found[0]['state']}"
-        raise Refused(Refusal("schedule_ended", f"This is no longer possible: {why}."))
+        why = "it is being fired" if found[0]["state"] in states else f"it is {found[0]['state']}"
+        raise Refused(Refusal("schedule_ended", f"The timer cannot be changed any more: {why}."))
 
     def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
         """Raises Refused."""

@@ -254,6 +254,4 @@ async def _again(
 
 
 _OF_A_LENGTH = ("If-Match", "If-None-Match")
-_NO_LENGTH = (
-    "A length is required by `previous_length` of an event here, not by `If-Match` or `If-None-Match`."
-)
+_NO_LENGTH = "Require a length by `previous_length` of an event here, not by `If-Match` or `If-None-Match`."

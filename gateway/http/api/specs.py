@@ -336,7 +336,7 @@ def _answer(
             return json_response(409, refusal_json(stale, {"revision": current}), {"etag": f'"{current}"'})
         case specs.Conflicts(revision, conflicts):
             told = [{"pointer": each.pointer, "error": each.error} for each in conflicts]
-            refusal = Refusal("spec_conflict", f"{specs.CONFLICT} ?force=true deploys it all the same.")
+            refusal = Refusal("spec_conflict", f"{specs.CONFLICT} ?force=true deploys it anyway.")
             return json_response(409, refusal_json(refusal, {"revision": revision, "conflicts": told}))
         case faults:
             listed = [{"code": each.code, "pointer": each.pointer, "error": each.error} for each in faults]

@@ -191,8 +191,8 @@ class States:
 def _too_long(folded: int, length: int) -> Refusal:
     return Refusal(
         "unavailable",
-        f"Folding takes long: {folded} of {length} events by now. Without `synchronous` and `consistency` "
-        "the next read continues there.",
+        f"Folding takes too long: {folded} of {length} events so far. Without `synchronous` and "
+        "`consistency` the next read continues there.",
     )
 
 

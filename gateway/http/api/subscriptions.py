@@ -206,10 +206,12 @@ class SubscriptionPaths:
         _fields(await self._object(request), ())
         found = _there(await self._subscriptions.found(_tenant(request), name), name)
         if found.kind == "pull":
-            raise Refused(Refusal("invalid_field", "It is pulled: nothing is sent to it.", "name"))
+            raise Refused(
+                Refusal("invalid_field", "This is a pull subscription: nothing is sent to it.", "name")
+            )
         tested = await self._trials.send(found)
         if tested is None:
-            why = "A test of it is under way, or many others are; try again in 1 s."
+            why = "A test of this subscription, or too many other tests, are under way; try again in 1 s."
             raise Refused(Refusal("rate_limited", why), [(b"retry-after", b"1")])
         _tell(request, name, "test")
         return _done(_told(tested))

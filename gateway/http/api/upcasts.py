@@ -57,7 +57,7 @@ class Upcasts:
         until = time.monotonic() + self._deadline_s
         while len(made) < len(events):
             if time.monotonic() > until:
-                why = "Bringing these events to their present revision takes long; ask for fewer."
+                why = "Upcasting these events to their present revision takes too long; request fewer."
                 raise Refused(Refusal("unavailable", why))
             work = partial(_brought, spec, events[len(made) :], Budget(), _PIECE_S)
             try:

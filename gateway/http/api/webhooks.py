@@ -209,7 +209,8 @@ def _told(result: Accepted | Deferred, echo: response.Headers) -> tuple[int, byt
 async def _answer_handshake(send: Send, answered: Answered) -> None:
     if answered == REFUSED:
         await response.refuse(
-            send, Refusal("forbidden", "The handshake does not prove that we agreed on it.")
+            send,
+            Refusal("forbidden", "The handshake's token or signature is missing or wrong."),
         )
         return
     headers = [(b"content-type", answered.content_type), _NOSNIFF, response.API_VERSION]

@@ -14,7 +14,7 @@ _CALLER = (
     Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
     Refusal("forbidden", "This key has the scope read; the request needs write."),
     Refusal("tenant_suspended", "This tenant is suspended. Ask the operator of the gateway."),
-    Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
+    Refusal("rate_limited", "This key may send 100 requests per second; try again in 1 s."),
     Refusal("unknown_parameter", 'This path has no query parameter "limt" (did you mean `limit`?).', "limt"),
 )
 _UNKNOWN_ALIAS = Refusal("unknown_alias", 'There is no order with the alias "VNO-42".', "key")
@@ -89,11 +89,11 @@ _UNAVAILABLE = Refusal("unavailable", "Postgres does not answer, and this read n
 _APPEND = (*_CALLER, *_PATH, *_BODY, *_ENVELOPE, *_METADATA, *_OUTCOME)
 _BATCH = (
     *_APPEND,
-    Refusal("reserved_event_type", "Event types that start with an underscore are ours.", "events[1].type"),
+    Refusal("reserved_event_type", "Event types that start with `_` are reserved.", "events[1].type"),
     Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
 )  # fmt: skip
 _SEVERAL = (
-    Refusal("bad_request", "A length is required by `previous_length` of an event here.", "If-Match"),
+    Refusal("bad_request", "Require a length by `previous_length` of an event here.", "If-Match"),
     *(each for each in _BATCH if each.path not in ("type", "key")),
     Refusal("unknown_aggregate_type", "The spec declares no type 'ordr'.", "events[0].aggregate_type"),
     Refusal("invalid_identifier", "A UUID has a digit too many.", "events[0].key"),
@@ -119,7 +119,7 @@ _LIST = (
     Refusal("not_listed", "'colour' is not listed; there are status, total.", "filter[colour]"),
     _INVALID_PARAMETER,
     Refusal("invalid_position", "'x' is not a position of the feed.", "after"),
-    Refusal("behind", "It has not reached the requested position. Try again, with a longer `wait`."),
+    Refusal("behind", "The rows have not reached the requested position. Try again, with a longer `wait`."),
 )
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
 _DECLARED = Refusal("declared_by_spec", "'billing' is declared in the spec; remove it there.", "name")
@@ -173,13 +173,13 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("not_found", "There is no such schedule."),
         Refusal("missing_field", "Send `due_at`, the new time.", "due_at"),
         Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at"),
-        Refusal("schedule_ended", "This is no longer possible: it is fired."),
+        Refusal("schedule_ended", "The timer cannot be changed any more: it is fired."),
     ),
     "saga": (
         *_SYSTEM,
         Refusal("invalid_field", "An id is a UUID.", "id"),
         Refusal("not_found", "There is no such saga."),
-        Refusal("saga_not_stuck", "This can't be done: the saga is completed, not stuck."),
+        Refusal("saga_not_stuck", "Only a stuck saga can be retried or abandoned; this one is completed."),
     ),
     "create_schedule": (
         *_SYSTEM,
@@ -187,7 +187,9 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("missing_field", "Send one of `due_at` and `delay`.", "due_at"),
         Refusal("unknown_field", "`emit` has no 'when'.", "emit.when"),
         Refusal(
-            "reserved_event_type", "Event types that start with an underscore are ours.", "emit.event_type"
+            "reserved_event_type",
+            "Event types that start with an underscore are reserved.",
+            "emit.event_type",
         ),
         Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at"),
         Refusal("unknown_aggregate_type", "The spec declares no 'ordr'.", "emit.aggregate_type", status=422),
@@ -398,7 +400,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         _NOT_COMMITTED,
         _NO_SUBSCRIPTION,
         Refusal("unknown_field", "There is no field 'event_id' here.", "event_id"),
-        Refusal("invalid_field", "It is pulled: nothing is sent to it.", "name"),
+        Refusal("invalid_field", "This is a pull subscription: nothing is sent to it.", "name"),
     ),
     "list": _LIST,
     "list.query": (*_LIST, *_BODY, Refusal("unknown_field", "There is no field 'limt' here.", "limt")),
@@ -406,7 +408,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "projection": (
         *_LIST,
         Refusal("not_found", "There is no projection 'totals'."),
-        Refusal("invalid_identifier", "The rows' keys are identifiers, and this is not one.", "key"),
+        Refusal("invalid_identifier", "Row keys are identifiers; this is not one.", "key"),
     ),
     "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
     "method": (Refusal("method_not_allowed", "This path supports only POST and OPTIONS."),),

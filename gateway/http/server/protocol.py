@@ -209,7 +209,7 @@ class StrictProtocol(Connection):
         self._mid_body = True
         self._empty_bytes = 0 if grown else self._empty_bytes + chunk_bytes
         if self._empty_bytes > self.header_bytes_max:
-            self._refuse(400, "The chunk extensions or trailers of the body have no end.")
+            self._refuse(400, "The chunk extensions or trailers of the body are too long.")
         elif grown or self._timer is None:
             self._arm(self.body_timeout_s, self._stall)
 
