@@ -1,1 +1,1 @@
-"""Followers: what is kept in step with a tenant's events, its outputs and its position in one transaction."""
+"""Followers of a tenant's events: each writes its outputs and its position in one transaction."""

@@ -1,4 +1,4 @@
-"""Which builds there are: what specs declare, and what a person changes about them.
+"""The builds: those that specs declare, and what operators change about them.
 
 Owns: the rows of `follower` but for their places. A changed definition is a new build beside the one that
 serves; one that is no longer declared is dropped, its rows by the runner, in slices.

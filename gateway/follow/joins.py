@@ -1,4 +1,4 @@
-"""The rows of a join: for each aggregate of a type, what is selected of its state and of others'.
+"""The rows of a join: for each aggregate of a type, a selection of its state and of others'.
 
 Owns: which rows a change of a state concerns, and that a row is a function of the states at the place that it
 is as of. A row is made again when any aggregate that it was put together from has an event.

@@ -97,7 +97,7 @@ class ListOutput:
 
 
 def are_several(events: Sequence[Event]) -> bool:
-    """Whether they are of several appends, of which one may be folded behind the other."""
+    """Whether the events are of several appends, which may be folded one after the other."""
     return events[0].append_id != events[-1].append_id
 
 

@@ -21,7 +21,7 @@ short ones. Where appends need more together, they are folded one behind the oth
 
 
 class TooMuch(Exception):
-    """Several appends need more rows or states than are held at a time: fewer of them are to be folded."""
+    """Several appends together need more rows or states than fit into memory: fold fewer of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Who waits in this process for followers to move. What is kept here wakes them at once; what another process
-keeps is found by looking, sooner after commits.
+"""Readers of this process that wait for followers to move. A follower of this process wakes them at once;
+those of other processes are polled, sooner after commits.
 
 Owns: one look a tenant for all who wait for it, however many they are.
 """
@@ -61,7 +61,7 @@ class Moves:
             self._hurry = None
 
     def hurry(self, tenant: bytes) -> None:
-        """A reader waits until followers of the tenant have come further."""
+        """Tells followers of the tenant that a reader waits for them."""
         if self._hurry is not None:
             self._hurry(tenant)
 

@@ -1,4 +1,5 @@
-"""What a follower makes of events. Outputs beside rows (appends of reactions, firings) implement the same."""
+"""The contract of an output: what a follower makes of events. Appends of reactions and firings implement it
+too."""
 
 from __future__ import annotations
 

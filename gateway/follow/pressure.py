@@ -1,7 +1,7 @@
-"""Whether a process is given more to do than it gets done.
+"""Whether a process gets more work than it can do.
 
-A gateway that shares its cores with Postgres, Redis and its clients never uses all of one, however much it is
-given: what it waits for a core counts too.
+A gateway that shares its cores with Postgres, Redis and its clients never uses all of one, under any load:
+the time that it waits for a core counts too.
 """
 
 from __future__ import annotations

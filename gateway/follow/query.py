@@ -1,4 +1,4 @@
-"""What is asked of rows: tests of fields, an order, a page; and the SQL of it. Pure.
+"""A query of rows: tests of fields, an order, a page; and its SQL. Pure.
 
 Owns: how tests and cursors become conditions on the columns of a build. No text of a request reaches the SQL:
 fields are columns by their number, values are arguments.

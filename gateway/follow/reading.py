@@ -1,4 +1,4 @@
-"""Rows as readers get them: pages, one row, what changed since a place; each from one snapshot of one build.
+"""Rows as readers get them: pages, one row, changes since a place; each from one snapshot of one build.
 
 Owns: what "as of a position" means. A page and the position that it is told with are one statement's.
 """
@@ -68,7 +68,7 @@ class Reading:
         return [build_of(row) for row in await fetch(self._pool, "every", UUID(tenant))]
 
     async def behind(self, build: Build) -> int:
-        """How many of the tenant's events it has not folded."""
+        """The number of the tenant's events that it has not folded."""
         (row,) = await fetch(self._pool, "behind", UUID(build.tenant), build.p, build.place.seq)
         return int(row["events"])
 

@@ -1,5 +1,5 @@
-"""What this gateway has just committed, for followers that have folded all before it: they need not read it
-from Postgres.
+"""The latest commits of this gateway, for followers that have folded all events before: they need not read
+them from Postgres.
 
 Owns: that what it hands on continues where a follower stands. It holds an unbroken run of each partition's
 appends; what is committed elsewhere breaks the run, and followers read that, and what follows on it, from

@@ -1,4 +1,4 @@
-"""How long deleted rows are remembered, so that a live reader who comes back is told of them."""
+"""How long deleted rows are remembered, so that a live reader that reconnects gets the deletions."""
 
 from __future__ import annotations
 

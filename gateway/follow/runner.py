@@ -121,13 +121,14 @@ class Runner:
                 return
 
     def hurry(self, tenant: bytes) -> None:
-        """A reader waits for followers of this tenant, which may be kept here."""
+        """Tells followers of this tenant, if this process keeps them, that a reader waits."""
         for worker in self._workers:
             if worker.tenant == tenant:
                 worker.hurry()
 
     async def look(self) -> None:
-        """Brings in what specs declare, holds its tenants on, and takes those that no process keeps."""
+        """Stores what specs declare, renews the leases of its tenants, and takes tenants that no process
+        keeps."""
         declared = await self._declaring.run(self._declarations.declare)
         held = {worker.tenant: worker for worker in self._workers}
         if held:
@@ -279,7 +280,7 @@ class Runner:
         self._figures = {**dict(every), "behind": furthest["events"]}
 
     def readings(self) -> Iterator[Reading]:
-        """How the followers of all tenants stand, whichever process keeps them, as of some seconds ago."""
+        """The status of the followers of all tenants, of all processes, some seconds ago."""
         yield Reading("sluice_followers_tenants", len(self._workers))
         for figure in ("building", "serving", "paused", "rows", "misfits", "behind"):
             yield Reading(f"sluice_followers_{figure}", self._figures.get(figure, 0))

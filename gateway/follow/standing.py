@@ -1,4 +1,4 @@
-"""How followers stand: what serves, what is built beside it, how far each is."""
+"""The status of followers: the serving build, the one under way, and their progress."""
 
 from __future__ import annotations
 

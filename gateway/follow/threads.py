@@ -1,4 +1,4 @@
-"""Folds that hold up nothing else: little is done at once, and what is more beside the event loop, in turns.
+"""Folds that block nothing else: short ones run in the event loop, longer ones in a thread, in turns.
 
 Owns: how much all folds together do in one turn of the event loop, and how long one of them runs beside it
 while others wait. Must not know: what is folded.

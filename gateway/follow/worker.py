@@ -64,7 +64,7 @@ OutputOf = Callable[[Build], Output]
 
 
 class Overtaken(Exception):
-    """Another process, or a person, has changed a build: all of them are to be read again."""
+    """Another process, or an operator, has changed a build: all of them have to be read again."""
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Worker:
         self._wake.set()
 
     def hurry(self) -> None:
-        """A reader waits for its own write: what serves does not rest before the next page."""
+        """A reader waits for its own write: serving builds do not rest before the next page."""
         self._hurry.set()
 
     def changed(self) -> None:
@@ -127,7 +127,7 @@ class Worker:
         self._wake.set()
 
     def share(self) -> None:
-        """Holds no more rows and states than are its part."""
+        """Limits the memory of rows and states to this worker's share."""
         every = self._followed.values()
         each_bytes = self._cache_bytes() // max(sum(1 + each.output.holds_states for each in every), 1)
         for each in every:

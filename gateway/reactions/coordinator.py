@@ -1,4 +1,4 @@
-"""Sagas as a tenant's events come: which begin, which go on, which have waited too long.
+"""The sagas of a tenant: which begin with an event, which continue, which have waited too long.
 
 Owns: what happens, for each committed event in order, to the sagas that it concerns. Each turn of a saga is
 one append, with what it emits, for the length that its stream had: of two processes that take the same turn,
@@ -123,7 +123,8 @@ class Coordinator:
         return True
 
     async def abandon(self, tenant: bytes, saga_id: bytes) -> bool:
-        """Likewise: nothing of it is compensated any more."""
+        """Ends a stuck saga without further compensations; False where it is not stuck. Raises
+        PostgresTrouble."""
         stands = await self._stuck(tenant, saga_id)
         saga = None if stands is None else await self._saga(tenant, stands.state)
         if stands is None or saga is None:

@@ -1,4 +1,4 @@
-"""What became of timers, noted together: a statement for all that ended while the one before was written.
+"""Records the ends of timers together: one statement for all that ended while the one before was written.
 
 Owns: which of them are noted at a time. One that could not be noted is fired again after its lease, by any
 process, and its append is the same.

@@ -1,4 +1,4 @@
-"""Timers that are due: each is fired by an append, and what became of it is noted.
+"""Fires the timers that are due, each by an append, and records the outcome.
 
 Owns: how many are fired at a time, of all tenants and of one, so that a tenant whose appends wait keeps no
 other's. A process holds on the timers that it is firing; those of one that died are fired by any other once
@@ -107,7 +107,7 @@ class Firing:
             await asyncio.wait(self._tasks, timeout=MORE_S)
 
     async def stop(self) -> None:
-        """Other processes may fire at once what was not settled."""
+        """Releases the timers that were not settled, so that other processes may fire them at once."""
         held = list(self._held_since)
         await ended(self._tasks)
         await self._endings.stop()

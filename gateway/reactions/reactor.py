@@ -1,4 +1,4 @@
-"""A process' share of all reactions: it sets timers as their triggers commit, and fires those that are due.
+"""A process's share of all reactions: it sets timers as their triggers commit, and fires those that are due.
 
 Owns: whose events it looks at (leased in Postgres, one process a tenant), how far it has looked (moved with
 the timers that it set, in one transaction), and what becomes of a timer. Each output is an append under an id

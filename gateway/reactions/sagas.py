@@ -1,4 +1,4 @@
-"""A saga as a machine: from its state and what happened, what it appends next. Pure.
+"""A saga as a state machine: its next append, by its state and an event. Pure.
 
 Each event of its stream holds the whole state after it, so the newest one is enough to go on from.
 """
@@ -128,15 +128,15 @@ def next_turn(saga: Saga, state: State, budget: Budget) -> Turn:
 
 
 def awaited(saga: Saga, state: State, event: Said) -> State:
-    """The newest step has what it waited for."""
+    """The event came that the newest step waited for."""
     name = saga.steps[state.step].name
     emitted = msgspec.structs.replace(state.steps[name], awaited=event)
     return msgspec.structs.replace(state, steps={**state.steps, name: emitted})
 
 
 def failed(saga: Saga, state: State, reason: str, budget: Budget) -> Turn:
-    """What was emitted is compensated, last first; or the saga is stuck. Its budget begins again. Raises
-    TakesLong."""
+    """The emitted events are compensated, the last first; or the saga is stuck. Its budget begins again.
+    Raises TakesLong."""
     view, emissions = _view(state, budget), []
     for step in reversed(saga.steps):
         if step.name in state.steps and step.compensate is not None:

@@ -1,4 +1,5 @@
-"""Timers as values: what one appends, what cancels it, and the id that makes it set once. Pure."""
+"""Timers as values: the event that one appends, the events that cancel it, and the id by which it is set
+once. Pure."""
 
 from __future__ import annotations
 

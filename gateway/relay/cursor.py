@@ -28,8 +28,8 @@ class Overtaken(Exception):
 
 
 class Changed(Exception):
-    """A person has changed the subscription, which this relay holds still: hand it over, and start from what
-    it is now."""
+    """An operator has changed the subscription, whose lease this relay still has: hand it over, and start
+    again from the changed one."""
 
 
 class Cursor:
@@ -74,7 +74,7 @@ class Cursor:
         self._attempts.append(attempt)
 
     def doubt(self) -> None:
-        """Move at once: that tells whether another relay has."""
+        """Moves the cursor at once, which shows whether another relay has moved it."""
         self._moved_at = float("-inf")
 
     # -- when

@@ -56,7 +56,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class RetryEntry:
-    """An aggregate that waits at `version`, while others go on. Times are Unix seconds."""
+    """An aggregate that waits at `version` while others continue. Times are Unix seconds."""
 
     aggregate_type: str
     key: str
@@ -77,7 +77,7 @@ class RetryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to deliver, as it is kept."""
+    """One attempt to deliver, as it is stored."""
 
     event_id: bytes
     number: int
@@ -110,7 +110,7 @@ async def now(conn: Any) -> float:
 
 
 async def name_of(pool: asyncpg.Pool, tenant: bytes) -> str:
-    """The tenant's name, by which its secrets are found. Raises PostgresTrouble."""
+    """The tenant's name, which its secrets are found by. Raises PostgresTrouble."""
     (row,) = await fetch(pool, "tenant_name", UUID(tenant))
     return str(row["name"])
 

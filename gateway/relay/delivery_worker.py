@@ -1,4 +1,4 @@
-"""One subscription on its way: what lies ahead of the cursor is delivered, each aggregate in its own order.
+"""Delivers the events of one subscription after its cursor, each aggregate in its own order.
 
 Owns: order, concurrency and retries of a subscription that this relay holds. The cursor stands behind all
 that is settled: confirmed, or left to a straggler. An event that fails makes its aggregate a straggler, which
@@ -60,8 +60,8 @@ HAND_OVER_S: Final = 0.3  # for deliveries under way when a person has changed t
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPolicy:
-    """What bounds a courier. `retry_s` is the schedule; `inflight` deliveries go on at once, beside slow
-    ones."""
+    """The limits of a worker. `retry_s` is the schedule; `inflight` deliveries run at once, in addition to
+    slow ones."""
 
     retry_s: Sequence[float]
     inflight: int = 16
@@ -127,12 +127,12 @@ class DeliveryWorker:
         return self._cursor.moves
 
     def doubt(self) -> None:
-        """A client may have changed the subscription: find out now."""
+        """A client may have changed the subscription: checks that now."""
         self._cursor.doubt()
         self._wake.set()
 
     def stop(self) -> None:
-        """Begin nothing new; `run` returns once what is under way has ended, STOP_S later at most."""
+        """Begins no new delivery; `run` returns once those under way have ended, STOP_S later at most."""
         self._stopping = True
         self._wake.set()
 
@@ -154,8 +154,8 @@ class DeliveryWorker:
             await self._target.close()
 
     async def step(self) -> int:
-        """Takes what has ended, begins what can be, and moves the cursor where it is time to. Returns how
-        many deliveries are under way."""
+        """Records the deliveries that have ended, begins new ones, and moves the cursor if it is due. Returns
+        the number of deliveries under way."""
         await self._land()
         if self._cursor.state == "active":
             await self._fill()

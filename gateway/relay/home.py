@@ -44,8 +44,8 @@ def differs(recorded: Home, found: Home) -> str | None:
 
 
 async def not_adopted(pool: asyncpg.Pool) -> str | None:
-    """Why nothing may be delivered from here, None where it may. The first time, and after a fail-over, what
-    is found is recorded. Raises PostgresTrouble."""
+    """Why this database must not be delivered from, None if it may be. The first time, and after a fail-over,
+    its home is recorded. Raises PostgresTrouble."""
     recorded, found = await homes(pool)
     if found is None:  # a standby, from which nothing is delivered anyway
         return None

@@ -1,4 +1,4 @@
-"""What is being committed, on its way to live followers: read once a gateway, however many follow.
+"""New commits on their way to live followers: each gateway reads them once, for any number of followers.
 
 Owns: per partition a tail that takes over what this gateway commits as it commits it, and reads from Postgres
 what others did; per (tenant, filter) a channel that keeps the newest of it for its followers. A tail hands
@@ -60,7 +60,7 @@ def round_s(told: int, crowd: bool) -> float:
 
 
 class Live:
-    """Everyone who follows live in this gateway."""
+    """All live followers of this gateway."""
 
     def __init__(
         self, outbox: Outbox, followers: Followers, announcements: Announcements, stopping: asyncio.Event

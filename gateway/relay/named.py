@@ -1,4 +1,4 @@
-"""Events as they go out: as the feed has them, with the aliases of their aggregates where those are wanted.
+"""Events as they are sent: as the feed has them, with the aliases of their aggregates if requested.
 
 Owns which events carry aliases: those of a subscription that says so, else those of a type that does, by the
 deployed spec; and which go without their key.

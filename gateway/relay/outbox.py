@@ -40,12 +40,12 @@ PostgresTrouble."""
 
 
 class LostPlace(Exception):
-    """Postgres holds no such event where a reader says that it stands."""
+    """Postgres has no event at the position of a reader."""
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Whose events, and which of them: empty sets take all that a spec could declare. The system's own, whose
-    types begin with an underscore, are taken where they are named. With `items`, one of them has to match
+    """The tenant, and which of its events: empty sets take all types that a spec can declare. System events,
+    whose types begin with an underscore, are taken only by name. With `items`, one of them has to match
     besides."""
 
     tenant: bytes

@@ -1,4 +1,4 @@
-"""Where a reader stands: text for a client to keep, opaque to it. Pure.
+"""The position of a reader: a string for a client to store, opaque to it. Pure.
 
 A position covers all partitions: for each one, the last event that lies behind the reader. Partitions that
 it does not name are still to be read from their beginning. The *mark* is the beginning of that event's row

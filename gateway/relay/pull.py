@@ -1,4 +1,4 @@
-"""Events for those who can't receive: claimed by request, and handed out again unless they are acked.
+"""Events for consumers that can't receive requests: claimed, and handed out again unless they are acked.
 
 Owns: consumer groups without members. All consumers of a subscription share its events; while one holds
 events of an aggregate, no other consumer gets that aggregate's, so each aggregate is worked off in order.
@@ -155,8 +155,8 @@ class Pull:
     async def ack(
         self, tenant: UUID, name: str, claims: Sequence[UUID], event_ids: Sequence[UUID]
     ) -> int | NotPulled:
-        """How many aggregates went on: a whole claim's, or those whose events are named, up to the first that
-        is not. What is not held any more is passed over: another consumer has it by now."""
+        """Returns the number of aggregates that continue: all of a claim, or those whose events are named, up
+        to the first that is not. Events whose lease has ended are skipped: another consumer may have them."""
         await self._subscriptions.declare(tenant)
         async with connection(self._pool) as conn, conn.transaction():
             found = await self._locked(conn, tenant, name)

@@ -56,7 +56,7 @@ STOP_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """What a relay is run with; seconds and counts."""
+    """The settings of a relay: seconds and counts."""
 
     inflight: int = 16
     lease_s: float = 6.0
@@ -114,7 +114,7 @@ class Relay:
         self._tasks.append(self._loop.create_task(self._follow_heads()))
 
     async def stop(self) -> None:
-        """What is under way ends, STOP_S later at most; leases are given back."""
+        """Deliveries under way end, STOP_S later at most; leases are released."""
         await ended(self._tasks)
         for courier in self._couriers:
             courier.stop()
@@ -123,7 +123,8 @@ class Relay:
         await ended(self._couriers.values())
 
     async def look(self) -> None:
-        """Brings in what specs declare, lets go what was changed, and takes what no relay delivers."""
+        """Stores the subscriptions that specs declare, releases those that were changed, and leases those
+        that no relay delivers."""
         await self._declaring.run(self._subscriptions.declare)
         couriers = [*self._couriers]
         if couriers:

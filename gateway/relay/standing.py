@@ -1,4 +1,4 @@
-"""How subscriptions stand: what each has left to do."""
+"""The status of subscriptions: the events that each has yet to deliver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions as their owners see them: put, shown, ended, paused, replayed. What a spec declares and what
+"""Subscriptions as their owners use them: put, shown, ended, paused, replayed. What a spec declares and what
 was PUT stand in one table.
 
 Owns: that no secret is ever shown, and which declarations are brought into the table. Must not know HTTP.
@@ -137,8 +137,8 @@ class Subscriptions:
         return await self._set_state(tenant, name, "active")
 
     async def replay(self, tenant: UUID, name: str, event_id: UUID | None = None) -> int | None:
-        """How many parked events are tried again, each with its aggregate behind it; None: no such
-        subscription."""
+        """The number of parked events that are tried again, each with the later events of its aggregate;
+        None: no such subscription."""
         found = await self.found(tenant, name)
         if found is None:
             return None
@@ -148,8 +148,8 @@ class Subscriptions:
         return int(done.rpartition(" ")[2])
 
     async def skip(self, tenant: UUID, name: str, event_id: UUID) -> bool | None:
-        """Gives a parked event up: its aggregate continues behind it. Whether it was parked; None: no such
-        subscription."""
+        """Skips a parked event: its aggregate continues after it. Returns whether it was parked; None: no
+        such subscription."""
         found = await self.found(tenant, name)
         if found is None:
             return None
@@ -163,7 +163,7 @@ class Subscriptions:
         return True
 
     async def waiting(self, tenant: UUID, name: str, state: str | None, limit: int) -> list[Any] | None:
-        """What waits, oldest first: events that are tried again or parked."""
+        """The waiting events, oldest first: those that are tried again or parked."""
         found = await self.found(tenant, name)
         if found is None:
             return None
@@ -186,7 +186,7 @@ class Subscriptions:
     async def attempts(
         self, tenant: UUID, name: str, event_id: UUID | None, limit: int
     ) -> list[dict[str, Any]] | None:
-        """What was tried, newest first."""
+        """The attempts, newest first."""
         found = await self.found(tenant, name)
         if found is None:
             return None

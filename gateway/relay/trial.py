@@ -49,8 +49,8 @@ class Trials:
         self._under_way = UnderWay(1, TESTS_MAX)
 
     async def send(self, of: Subscribed) -> Tested | None:
-        """What came of one message. None: too many tests are under way, and it was not sent. `of` is not
-        pulled. Raises PostgresTrouble."""
+        """The outcome of one message. None: too many tests are under way, and it was not sent. `of` is not a
+        pull subscription. Raises PostgresTrouble."""
         holder = str(of.id)
         if self._under_way.begin(holder) is not None:
             return None

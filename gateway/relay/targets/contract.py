@@ -44,7 +44,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It may or may not have arrived; try again. `why` is for a person, and holds no secret."""
+    """It may or may not have arrived; try again. `why` is for operators, and contains no secret."""
 
     why: str
     status: int | None = None
@@ -54,7 +54,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The receiver wants nothing any more."""
+    """The receiver wants no further events."""
 
     why: str
     status: int | None = None

@@ -1,5 +1,5 @@
-"""Events to a URL, signed by Standard Webhooks. Goes to the address that was judged and nowhere else: no
-redirects, no proxies of the environment."""
+"""Events to a URL, signed by Standard Webhooks. Connects only to the address that was checked: no redirects,
+no proxies of the environment."""
 
 from __future__ import annotations
 
