@@ -119,10 +119,11 @@ class Events:
             await self._outbox.settle(p, last["epoch"], reached.seq, event_id.bytes)
 
     async def stream(self, stream: Stream, first: int, p: int, up_to: int, limit: int) -> list[Event]:
-        """An aggregate's events from a version on, no further than the seq `up_to`."""
+        """An aggregate's events from a version on, no further than the seq `up_to`: fewer than `limit`, and
+        less than PAGE_BYTES, are all there are."""
         rows = await fetch(
             self._pool, "stream", UUID(stream.tenant), stream.aggregate_type, stream.key, first, p, up_to,
-            limit,
+            limit, PAGE_BYTES,
         )  # fmt: skip
         return [
             Event(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)), b"")

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.events import Recorded, Stream
-from gateway.follow.events import Events
+from gateway.follow.events import PAGE_BYTES, Events
 from gateway.follow.model import ROWS_BYTES_MAX, Event
 from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding
 from gateway.state import EMPTY, Folded, presenting
@@ -121,10 +121,11 @@ class AggregateStates:
             page = await self._events.stream(stream, folded.length + 1, self._p, up_to, _EVENTS_AT_ONCE)
             if not page:
                 break
-            size = data_bytes(page) + len(folded.data_json)
+            size = data_bytes(page)
             recorded = [each.recorded for each in page]
-            folded = await folding(len(page), size, partial(self._folded, folded, recorded))
-            if len(page) < _EVENTS_AT_ONCE:
+            work = partial(self._folded, folded, recorded)
+            folded = await folding(len(page), size + len(folded.data_json), work)
+            if len(page) < _EVENTS_AT_ONCE and size < PAGE_BYTES:
                 break
         self._keep(stream, folded)
         return folded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
@@ -10,7 +11,7 @@ import asyncpg
 
 from gateway.operations.place import Place, fetch
 from gateway.operations.report import Report
-from gateway.operations.rows import PAGE_ROWS, RowWalk
+from gateway.operations.rows import PAGE_BYTES, PAGE_ROWS, RowWalk
 from gateway.partitions import partition_of
 
 _PAGE: Final = 2_000
@@ -22,12 +23,16 @@ Advance = Callable[[int], None]
 
 
 async def walk_page(pool: asyncpg.Pool, p: int, walk: RowWalk, to_seq: int, most: int) -> int:
-    """Takes the walk on by a page, at most to `to_seq`; how many rows that were. Raises PostgresTrouble."""
-    rows = await fetch(pool, "rows", p, walk.seq, to_seq, most)
+    """Takes the walk on by a page, at most to `to_seq`; how many rows that were. A long row is checked beside
+    the event loop. Raises PostgresTrouble."""
+    rows = await fetch(pool, "rows", p, walk.seq, to_seq, most, PAGE_BYTES)
     deleted: frozenset[UUID] = frozenset()
     if any(row["aggregate_type"] == "" for row in rows):
         deleted = frozenset([UUID(bytes=row["tenant"].bytes) for row in await fetch(pool, "deleted_tenants")])
-    walk.check(rows, deleted)
+    if sum([len(row["payload"] or b"") for row in rows]) > PAGE_BYTES:
+        await asyncio.to_thread(walk.check, rows, deleted)
+    else:
+        walk.check(rows, deleted)
     return len(rows)
 
 

@@ -20,7 +20,9 @@ from gateway.operations.report import Report
 from gateway.partitions import partition_of
 
 PAGE_ROWS: Final = 250
-"""A payload is at most 256 KiB by default: a page stays within 64 MiB at the very worst."""
+PAGE_BYTES: Final = 512 * 1024
+"""Of the payloads of a page, and one row more: to check so many takes the event loop a millisecond or two. An
+event of a saga has up to 12 MB."""
 STREAMS_SAMPLED: Final = 64
 """Of each partition, drawn evenly over its rows."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.follow import joins, lists, worker
+from gateway.follow import events, joins, lists, states, worker
 from gateway.follow.model import Build, Changes
 from tests.follow.conftest import Shop
 from tests.follow.test_builds import deploy
@@ -52,8 +52,8 @@ async def test_a_list_takes_an_append_to_many_aggregates_in_parts(
     monkeypatch.setattr(lists, "ROWS_BYTES_MAX", BOUND)
     keys = [new_id() for _ in range(12)]
     for event_type, data in (("was_placed", {"text": TEXT}), ("was_paid", {})):
-        events = [{"aggregate_type": "order", "key": key, "type": event_type, "data": data} for key in keys]
-        answer = await shop.client.post("/_/append", json={"events": events, "metadata": {"actor": ACTOR}})
+        listed = [{"aggregate_type": "order", "key": key, "type": event_type, "data": data} for key in keys]
+        answer = await shop.client.post("/_/append", json={"events": listed, "metadata": {"actor": ACTOR}})
         assert answer.status_code == 201, answer.text
         page = await shop.get("/order", limit=100)
         assert {each["key"] for each in page["items"]} == {*keys}
@@ -100,3 +100,31 @@ async def test_a_join_makes_all_its_rows_again_in_parts(
         await deploy(shop, {**SPEC, "projections": {"order_with_details": rebuilt}})
         page = await shop.get(ROWS, **{"limit": 100, "filter[tax_rate]": 0.2})
         assert sorted(each["key"] for each in page["items"]) == orders
+
+
+async def test_a_state_is_folded_from_pages_of_few_bytes(
+    gateway: Served, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (events, states):
+        monkeypatch.setattr(module, "PAGE_BYTES", 40)
+    pages: list[int] = []
+    stream = events.Events.stream
+
+    async def noted(*args: Any) -> Any:
+        page = await stream(*args)
+        pages.append(len(page))
+        return page
+
+    monkeypatch.setattr(events.Events, "stream", noted)
+    account = await open_account(pool, SPEC)
+    async with new_client(gateway.url, account.admin) as client:
+        shop = Shop(client)
+        customer, order = new_id(), new_id()
+        for n in range(7):
+            await shop.append(customer, "was_set", {"name": f"name {n}", "padding": "x"}, of="customer")
+        await shop.get(ROWS)
+        pages.clear()
+        await shop.append(order, "was_set", {"customer_id": customer})
+        row = await shop.get(f"{ROWS}/{order}")
+    assert row["data"]["customer_name"] == "name 6"
+    assert [each for each in pages if each > 1] == [2, 2, 2]

@@ -137,7 +137,9 @@ async def test_steps_follow_each_other_and_the_history_is_the_state(client: http
     assert len(asked) == 6
 
 
-async def test_pages_of_sagas_are_in_the_order_of_their_changes(client: httpx.AsyncClient) -> None:
+async def test_pages_of_sagas_are_in_the_order_of_their_changes(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(3):
         await appended(client, "cart", new_id(), "checkout_started", {"sku": new_id()})
 
@@ -152,6 +154,14 @@ async def test_pages_of_sagas_are_in_the_order_of_their_changes(client: httpx.As
     ids = [each["id"] for each in whole["items"]]
     assert [each["id"] for each in first["items"] + rest["items"]] == ids
     assert (len(ids), whole["next"], rest["next"]) == (3, None, None)
+    monkeypatch.setattr("gateway.http.api.sagas.PAGE_BYTES", 1)
+    short, cursor = [], {}
+    while cursor is not None:
+        one = await page(**cursor)
+        short += [each["id"] for each in one["items"]]
+        assert len(one["items"]) == 1
+        cursor = {"cursor": one["next"]} if one["next"] else None
+    assert short == ids
 
 
 async def test_a_step_that_fails_is_compensated_too_last_first(client: httpx.AsyncClient) -> None:

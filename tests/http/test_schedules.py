@@ -289,7 +289,11 @@ async def test_timers_are_listed_by_what_is_declared_and_any_spelling_of_a_key(
     refused(await client.get("/_/schedules", params={"key": "a b"}), 422, "invalid_identifier", "key")
 
 
-async def test_pages_of_timers_are_in_the_order_of_their_times(client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize(("bytes_max", "each"), [(1 << 20, 2), (1, 1)])
+async def test_pages_of_timers_are_in_the_order_of_their_times(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, bytes_max: int, each: int
+) -> None:
+    monkeypatch.setattr("gateway.http.api.schedules.PAGE_BYTES", bytes_max)
     for n in range(5):
         emit = {"aggregate_type": "order", "id": new_id(), "event_type": "was_paid"}
         body = {"due_at": f"2099-01-0{5 - n}T00:00:00Z", "emit": emit}
@@ -299,7 +303,8 @@ async def test_pages_of_timers_are_in_the_order_of_their_times(client: httpx.Asy
     seen, cursor = [], {}
     while True:
         answer = (await client.get("/_/schedules", params={"limit": 2, **cursor})).json()
-        seen += [each["due_at"][:10] for each in answer["items"]]
+        assert len(answer["items"]) in (each, 1)
+        seen += [timer["due_at"][:10] for timer in answer["items"]]
         if answer["next"] is None:
             break
         cursor = {"cursor": answer["next"]}

@@ -64,10 +64,12 @@ async def test_one_partition_can_be_audited_by_itself(place: Place, streams: lis
         await audited(place, partition=16)
 
 
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
 async def test_pages_do_not_matter(
-    place: Place, streams: list[Stream], monkeypatch: pytest.MonkeyPatch
+    place: Place, streams: list[Stream], monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
     monkeypatch.setattr("gateway.operations.postgres_check.PAGE_ROWS", 2)
+    monkeypatch.setattr("gateway.operations.postgres_check.PAGE_BYTES", bytes_max)
     monkeypatch.setattr("gateway.operations.postgres_check._PAGE", 3)
     monkeypatch.setattr("gateway.operations.entries.PAGE_ENTRIES", 2)
     monkeypatch.setattr("gateway.operations.redis_check.PAGE_ENTRIES", 2)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
-from gateway.http.api.schedules import cursor_of, cursor_text, time_text
+from gateway.http.api.schedules import PAGE_BYTES, cursor_of, cursor_text, time_text
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
 from gateway.http.request import Refused
@@ -43,8 +43,10 @@ class Sagas:
         state = query.choice("state", STATES, "") or None
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         before_us, before_id = cursor_of(query.text("cursor")) or (None, None)
-        rows = await self._fetched("list_sagas", _tenant(request), state, before_us, before_id, limit + 1)
-        more, rows = len(rows) > limit, rows[:limit]
+        asked = _tenant(request), state, before_us, before_id, limit + 1, PAGE_BYTES
+        rows = await self._fetched("list_sagas", *asked)
+        more = bool(rows) and rows[0]["found"] > len(rows[:limit])
+        rows = rows[:limit]
         following = cursor_text(rows[-1]["changed_at"], rows[-1]["id"]) if more else None
         return _done({"items": [_shown(row) for row in rows], "next": following})
 

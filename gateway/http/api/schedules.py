@@ -37,6 +37,8 @@ from spec.identifiers import canonicalize
 from spec.implications import read_delay
 
 LISTED_DEFAULT, LISTED_MAX = 50, 1_000
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Of the events of a page's timers, or of the states of its sagas; and one more."""
 STATES: Final = ("pending", "fired", "cancelled", "parked")
 _UNAVAILABLE: Final = Refusal(
     "unavailable", "Postgres, which stores schedules, does not answer. Try again shortly."
@@ -77,13 +79,15 @@ class Schedules:
         singletons = () if deployed is None else deployed.spec.singletons
         canonical = None if key is None else canonicalize(key, singletons)
         wanted = state, of, canonical or key
-        rows = await self._fetched("list_schedules", tenant, *wanted, after_us, after_id, limit + 1)
+        asked = tenant, *wanted, after_us, after_id, limit + 1, PAGE_BYTES
+        rows = await self._fetched("list_schedules", *asked)
         if not rows:  # what is withdrawn by now may have timers
             if of is not None and (deployed is None or of not in deployed.spec.aggregate_types):
                 raise Refused(_undeclared(undeclared_type(deployed.spec if deployed else None, of), "type"))
             if deployed is not None and key is not None and canonical is None:
                 raise Refused(bad_identifier(key, deployed.spec, "key"))
-        more, rows = len(rows) > limit, rows[:limit]
+        more = bool(rows) and rows[0]["found"] > len(rows[:limit])
+        rows = rows[:limit]
         following = cursor_text(rows[-1]["due_at"], rows[-1]["id"]) if more else None
         return _done({"items": [_shown(row) for row in rows], "next": following})
 

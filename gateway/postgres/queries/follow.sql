@@ -341,14 +341,16 @@ SELECT document FROM spec_revision WHERE tenant = $1 AND revision = $2
 
 -- name: stream
 -- Events of an aggregate up to a place of its partition. $1 tenant, $2 aggregate type, $3 key, $4 first version,
--- $5 p, $6 up to this seq, $7 at most
-SELECT seq, substr(digest, 1, 4) AS mark, version, id, type, actor_type, actor_id, target_type, target_id,
-    correlation_id, causation_id, spec_rev, revision,
-    (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
-    extra, payload
-FROM outbox
-WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version >= $4 AND p = $5 AND seq <= $6
-ORDER BY version LIMIT $7
+-- $5 p, $6 up to this seq, $7 at most, $8 bytes of data after which no further event is read
+SELECT seq, mark, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
+    spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+FROM (
+    SELECT *, sum(size) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) - size AS size_before FROM (
+        SELECT *, substr(digest, 1, 4) AS mark, coalesce(octet_length(payload), 0) AS size FROM outbox
+        WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version >= $4 AND p = $5 AND seq <= $6
+        ORDER BY version LIMIT $7
+    ) found
+) sized WHERE size_before < $8 ORDER BY version
 
 
 -- name: types_of

@@ -153,11 +153,17 @@ SELECT epoch, seq, chain FROM begun
 
 
 -- name: rows
--- Whole rows of a partition, in order. $1 p, $2 after this seq, $3 to this seq, $4 most rows
+-- Whole rows of a partition, in order. $1 p, $2 after this seq, $3 to this seq, $4 most rows, $5 bytes of payloads after
+-- which no further row is read
 SELECT seq, version, id, tenant, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
     spec_rev, revision, append_id, salt, digest, aggregate_type, aggregate_id,
     (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
-FROM outbox WHERE p = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
+FROM (
+    SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS size_before FROM (
+        SELECT *, coalesce(octet_length(payload), 0) AS size FROM outbox
+        WHERE p = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
+    ) found
+) sized WHERE size_before < $5 ORDER BY seq
 
 
 -- name: server

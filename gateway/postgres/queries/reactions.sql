@@ -138,12 +138,20 @@ UPDATE reacting SET owner = NULL, lease_until = NULL WHERE owner = $1
 
 -- name: list_schedules
 -- $1 tenant, $2 state or null, $3 and $4 trigger's aggregate type and key or null, $5 and $6 when the last one before is
--- due, in Unix microseconds, and its id, $7 how many
-SELECT *, extract(epoch FROM due_at)::float8 AS due FROM schedule
-WHERE tenant = $1 AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR trigger_type = $3)
-    AND ($4::text IS NULL OR trigger_key = $4)
-    AND (due_at, id) > (timestamptz 'epoch' + $5::bigint * interval '1 microsecond', $6::uuid)
-ORDER BY due_at, id LIMIT $7
+-- due, in Unix microseconds, and its id, $7 how many, $8 bytes of events to append after which no further timer is
+-- read: `found` counts those, too
+SELECT * FROM (
+    SELECT *, sum(size) OVER (ORDER BY due_at, id ROWS UNBOUNDED PRECEDING) - size AS size_before,
+        count(*) OVER () AS found
+    FROM (
+        SELECT *, extract(epoch FROM due_at)::float8 AS due, octet_length(emit) + octet_length(cancel_on) AS size
+        FROM schedule
+        WHERE tenant = $1 AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR trigger_type = $3)
+            AND ($4::text IS NULL OR trigger_key = $4)
+            AND (due_at, id) > (timestamptz 'epoch' + $5::bigint * interval '1 microsecond', $6::uuid)
+        ORDER BY due_at, id LIMIT $7
+    ) found
+) sized WHERE size_before < $8 ORDER BY due_at, id
 
 
 -- name: move_reacting
@@ -186,11 +194,18 @@ SELECT * FROM saga WHERE tenant = $1 AND id = $2
 
 -- name: list_sagas
 -- The newest first. $1 tenant, $2 state or null, $3 and $4 when the last one before changed, in Unix microseconds, and its
--- id, or null, $5 how many
-SELECT * FROM saga
-WHERE tenant = $1 AND ($2::text IS NULL OR state = $2)
-    AND ($3::bigint IS NULL OR (changed_at, id) < (timestamptz 'epoch' + $3 * interval '1 microsecond', $4::uuid))
-ORDER BY changed_at DESC, id DESC LIMIT $5
+-- id, or null, $5 how many, $6 bytes of states after which no further saga is read: `found` counts those, too
+SELECT * FROM (
+    SELECT *, sum(octet_length(data)) OVER (ORDER BY changed_at DESC, id DESC ROWS UNBOUNDED PRECEDING) AS size_so_far,
+        count(*) OVER () AS found
+    FROM (
+        SELECT * FROM saga
+        WHERE tenant = $1 AND ($2::text IS NULL OR state = $2)
+            AND ($3::bigint IS NULL
+                OR (changed_at, id) < (timestamptz 'epoch' + $3 * interval '1 microsecond', $4::uuid))
+        ORDER BY changed_at DESC, id DESC LIMIT $5
+    ) found
+) sized WHERE size_so_far - octet_length(data) < $6 ORDER BY changed_at DESC, id DESC
 
 
 -- name: put_saga
