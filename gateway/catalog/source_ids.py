@@ -167,7 +167,7 @@ async def rename_scope(database: Database, tenant: UUID, source: str, scope: str
     """Gives a scope another name; all keys stay. A request with an id under the old name from now on begins
     a new scope. Raises CatalogError where there is no such scope or the name is taken or can't be."""
     match read(source, name, "-"):
-        case Unusable(why):
+        case Unusable(reason=why):
             raise CatalogError(why)
     async with connection(database) as conn:
         try:

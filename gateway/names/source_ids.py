@@ -33,8 +33,9 @@ class SourceId:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """`reason` is a sentence for a person."""
+    """`part` (`source`, `scope` or `id`) is at fault; `reason` is a sentence for a person."""
 
+    part: str
     reason: str
 
 
@@ -44,14 +45,20 @@ def read(source: str, scope: str, source_id: object) -> SourceId | Unusable:
     if isinstance(source_id, int) and not isinstance(source_id, bool):
         source_id = str(source_id) if abs(source_id) < 10**64 else None
     if not isinstance(source_id, str):
-        return Unusable("A source id is a string or a whole number.")
-    for name, text in (("source", source), ("scope", scope), ("source id", source_id)):
-        if not text and name != "scope":
-            return Unusable(f"The {name} is empty.")
+        return Unusable("id", "A source id is a string or a whole number.")
+    for part, name, text in (
+        ("source", "source", source),
+        ("scope", "scope", scope),
+        ("id", "source id", source_id),
+    ):
+        if not text and part != "scope":
+            return Unusable(part, f"The {name} is empty.")
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            return Unusable(f"The {name} contains U+0000 or half a surrogate pair, which can't be stored.")
+            return Unusable(
+                part, f"The {name} contains U+0000 or half a surrogate pair, which can't be stored."
+            )
         if len(text.encode()) > PART_BYTES_MAX:
-            return Unusable(f"The {name} is longer than {PART_BYTES_MAX} bytes.")
+            return Unusable(part, f"The {name} is longer than {PART_BYTES_MAX} bytes.")
     return SourceId(source, scope, source_id)
 
 

@@ -80,7 +80,14 @@ async def test_what_can_be_no_source_is_refused(client: httpx.AsyncClient) -> No
         ({"sources": {}}, 422, "invalid_field", "sources"),
         ({"sources": [1]}, 422, "invalid_field", "sources[0]"),
         ({"sources": [{"source": "x"}]}, 422, "missing_field", "sources[0].id"),
-        ({"sources": [{"source": "x", "id": True}]}, 422, "invalid_field", "sources[0]"),
+        ({"sources": [{"source": "x", "id": True}]}, 422, "invalid_field", "sources[0].id"),
+        ({"sources": [{"source": "", "id": "y"}]}, 422, "invalid_field", "sources[0].source"),
+        (
+            {"sources": [{"source": "x", "scope": "c" * 1025, "id": "y"}]},
+            422,
+            "invalid_field",
+            "sources[0].scope",
+        ),
         ({"sources": [{"source": "x", "id": "y", "z": 1}]}, 422, "unknown_field", "sources[0].z"),
         ({"sources": [], "mint": 1}, 422, "invalid_field", "mint"),
         ({"sources": [], "aggregate_type": "no"}, 422, "unknown_aggregate_type", "aggregate_type"),
@@ -89,6 +96,12 @@ async def test_what_can_be_no_source_is_refused(client: httpx.AsyncClient) -> No
         refused(await client.post("/_/sources/resolve", json=body), status, code, path)
     for key, code in (("x", "invalid_identifier"), ("@ORD-1", "invalid_identifier"), (5, "invalid_field")):
         refused(await client.put(PATH, json={"aggregate_type": "order", "key": key}), 422, code, "key")
+    for path, part in (
+        ("s" * 1025 + "/c/i", "source"),
+        ("s/" + "c" * 1025 + "/i", "scope"),
+        ("s/c/" + "i" * 1025, "id"),
+    ):
+        refused(await client.get(f"/_/sources/{path}"), 422, "invalid_field", part)
     refused(await client.get("/_/sources"), 422, "missing_field", "key")
     refused(await client.get("/_/sources?key=x"), 422, "invalid_identifier", "key")
     assert await resolved(client, {"source": "x", "id": 42}, mint=True) == await resolved(

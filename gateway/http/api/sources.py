@@ -226,7 +226,7 @@ def read_source(value: object, path: str) -> SourceId:
             raise Refused(Refusal("invalid_field", f"`{path}.{name}` must be a string.", f"{path}.{name}"))
     found = read(source, scope, value["id"])
     if isinstance(found, Unusable):
-        raise Refused(Refusal("invalid_field", found.reason, path))
+        raise Refused(Refusal("invalid_field", found.reason, f"{path}.{found.part}"))
     return found
 
 
@@ -269,7 +269,7 @@ def _asked(request: Request) -> SourceId:
     names = request.path_params
     found = read(names["source"], names["scope"], names["source_id"])
     if isinstance(found, Unusable):
-        raise Refused(Refusal("invalid_field", found.reason, "id"))
+        raise Refused(Refusal("invalid_field", found.reason, found.part))
     return found
 
 
