@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asyncpg.pgproto.pgproto import UUID  # a value; its text takes a third of the time of uuid_text's
+
 from gateway.events import Recorded
 from gateway.stored_extra import identity_json, split
-from spec.identifiers import uuid_text
-
-
-def seconds(ms: int) -> str:
-    """Unix seconds with milliseconds, as the contract shows them."""
-    return f"{ms / 1000:.3f}"
 
 
 def event_json(recorded: Recorded) -> bytes:
@@ -38,21 +34,21 @@ def named_json(event: bytes, key: str, aliases: Sequence[str], *, keyless: bool)
 
 
 def _event(recorded: Recorded, end: str) -> bytes:
-    """With what comes behind its metadata."""
+    """With what comes behind its metadata. Times are Unix seconds with milliseconds."""
     event, stream, version = recorded.event, recorded.stream, recorded.version
     target = (
         "null" if event.target_type is None else f'{{"type":"{event.target_type}","id":"{event.target_id}"}}'
     )
-    causation = "null" if event.causation_id is None else f'"{uuid_text(event.causation_id)}"'
+    causation = "null" if event.causation_id is None else f'"{UUID(event.causation_id)!s}"'
     head = (
-        f'{{"id":"{uuid_text(event.id)}","stream_id":"{version}-0","version":{version},'
+        f'{{"id":"{UUID(event.id)!s}","stream_id":"{version}-0","version":{version},'
         f'"key":"{stream.key}","aggregate_type":"{stream.aggregate_type}",'
         f'"type":"{event.type}","data":'
     )
     metadata = (
         f',"metadata":{{"actor":{{"type":"{event.actor_type}","id":"{event.actor_id}"}},'
-        f'"target":{target},"timestamp":{seconds(event.recorded_at_ms)},'
-        f'"correlation_id":"{uuid_text(event.correlation_id)}","causation_id":{causation},"extra":'
+        f'"target":{target},"timestamp":{event.recorded_at_ms / 1000:.3f},'
+        f'"correlation_id":"{UUID(event.correlation_id)!s}","causation_id":{causation},"extra":'
     )
     payload = b"null" if event.payload is None else event.payload
     if event.extra is None:  # as of most events: two texts around the payload are encoded, and no more
