@@ -110,11 +110,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 class Stretch(msgspec.Struct, frozen=True):
     """What was found between two places. `reached` lies behind all that was looked at, taken or not;
-    `head` is the last committed seq."""
+    `head` is the last committed seq, `size` that of the entries in bytes. `within`: it ends within an
+    append."""
 
     entries: tuple[Entry, ...]
     reached: Place
     head: int
+    size: int
+    within: bool
 
     @property
     def caught_up(self) -> bool:
@@ -170,9 +173,9 @@ class Outbox:
             stretch = await self.stretch(p, wanted, place, limit - len(entries), left)
             entries += wanted.permitted(stretch.entries)
             place = stretch.reached
-            left -= sum(map(entry_bytes, stretch.entries))
+            left -= stretch.size
             if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
-                if whole and not stretch.caught_up:
+                if whole and stretch.within:
                     place = await self._between(p, place)
                     if place.seq <= after.at(p).seq:
                         place = stretch.reached
@@ -304,11 +307,11 @@ class Outbox:
         self, p: int, rows: Sequence[Any], after: Place, limit: int, bytes_max: int
     ) -> Stretch:
         """What a statement found, once it is settled. Raises LostPlace."""
-        stretch, last = _stretch(rows, after, limit, bytes_max), rows[-1]
+        stretch, bounds, last = _stretch(rows, after, limit, bytes_max), rows[0], rows[-1]
         seq = stretch.reached.seq
         if seq > after.seq:
-            event_id = last["id"] if last["seq"] == seq else last["id_reached"]
-            await self._settled(p, last["epoch"], seq, event_id.bytes)
+            event_id = last["id"] if last["seq"] == seq else bounds["id"]
+            await self._settled(p, bounds["epoch"], seq, event_id.bytes)
         return stretch
 
 
@@ -328,19 +331,17 @@ def _arguments(wanted: Filter, limit: int, bytes_max: int) -> tuple[Any, ...]:
 
 def _stretch(rows: Sequence[Any], after: Place, limit: int, bytes_max: int) -> Stretch:
     """What a statement found. Raises LostPlace."""
-    first, last = rows[0], rows[-1]
-    if after.seq and bytes(first["mark_before"] or b"") != after.mark:
+    bounds, *found = rows
+    if after.seq and bytes(bounds["mark_before"] or b"") != after.mark:
         raise LostPlace(_NOT_THERE)
-    if last["seq"] is None:
-        return Stretch((), _reached(last, after), first["head"])
-    entries = tuple([_entry(row) for row in rows])
-    cut = len(entries) == limit or last["size_so_far"] >= bytes_max
-    return Stretch(entries, entries[-1].place if cut else _reached(last, after), first["head"])
-
-
-def _reached(row: Any, after: Place) -> Place:
-    """The end of what was looked at; without progress the place as it was."""
-    return Place(row["reached"], row["mark_reached"]) if row["reached"] > after.seq else after
+    entries = tuple([_entry(row) for row in found])
+    size = found[-1]["size_so_far"] if found else 0
+    if found and (len(entries) == limit or size >= bytes_max):
+        reached, within = entries[-1].place, found[-1]["goes_on"]
+    else:
+        reached = Place(bounds["reached"], bounds["mark"]) if bounds["reached"] > after.seq else after
+        within = bounds["goes_on"]
+    return Stretch(entries, reached, bounds["head"], size, within is not None)
 
 
 _ENTRY_COLUMNS: Final = 19

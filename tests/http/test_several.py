@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.relay import outbox
 from tests.support.calls import (
     ACTOR,
     append,
@@ -378,3 +379,16 @@ async def test_an_extra_that_looks_like_a_record_is_kept_as_it_was_sent(
     (event,) = await events_of(client, "order", key)
     assert event["metadata"]["extra"] == json.loads(extra)
     assert "identity" not in event["metadata"]
+
+
+async def test_a_page_that_ends_with_its_search_ends_between_two_appends(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "STRETCH", 5)
+    monkeypatch.setattr(outbox, "SEARCH_S", -1.0)
+    for _ in range(3):
+        await done(client, *(of(new_id(), data=n) for n in range(4)))
+    first = (await client.get("/_/feed")).json()
+    assert (len(first["events"]), first["caught_up"]) == (4, False)
+    second = (await client.get("/_/feed", params={"after": first["position"]})).json()
+    assert [event["data"] for event in second["events"]] == [0, 1, 2, 3]

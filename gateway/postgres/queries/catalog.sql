@@ -39,7 +39,7 @@ ORDER BY s.tenant, s.revision DESC
 -- this seq, $4 up to this one, $5 aggregate types, $6 event types
 SELECT seq, aggregate_type, aggregate_id, version, type, payload, revision, id, actor_type, actor_id, target_type,
     target_id, correlation_id, causation_id, extra,
-    (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
+    (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms
 FROM outbox
 WHERE p = $1 AND seq > $3 AND seq <= $4 AND tenant = $2 AND aggregate_type = ANY($5::text[]) AND type = ANY($6::text[])
 ORDER BY seq
@@ -529,7 +529,7 @@ SELECT revision, document FROM spec_revision WHERE tenant = $1 AND revision = $2
 -- and version behind which it begins, $5 the event types whose payloads are wanted, $6 how many
 SELECT seq, aggregate_id, version, type, CASE WHEN type = ANY ($5) THEN payload END AS payload, revision, id, actor_type,
     actor_id, target_type, target_id, correlation_id, causation_id, extra,
-    (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
+    (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms
 FROM outbox
 WHERE tenant = $1 AND aggregate_type = $2 AND (aggregate_id, version) > ($3, $4)
 ORDER BY aggregate_id, version
@@ -540,7 +540,7 @@ LIMIT $6
 -- Events of an aggregate type, whole, in the order of their keys. $1 tenant, $2 aggregate type, $3 and $4 the key and
 -- version behind which it begins, $5 how many
 SELECT aggregate_id, version, type, payload, revision, id, actor_type, actor_id, target_type, target_id,
-    correlation_id, causation_id, extra, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
+    correlation_id, causation_id, extra, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms
 FROM outbox
 WHERE tenant = $1 AND aggregate_type = $2 AND (aggregate_id, version) > ($3, $4)
 ORDER BY aggregate_id, version

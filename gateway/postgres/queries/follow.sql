@@ -148,7 +148,7 @@ FROM (
         FROM (
             SELECT seq, substr(digest, 1, 4) AS mark, append_id, version, id, aggregate_type, aggregate_id, type,
                 actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
-                (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra,
+                (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra,
                 CASE WHEN aggregate_type = ANY($5::text[]) THEN payload END AS payload
             FROM outbox
             WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = $4
@@ -343,7 +343,7 @@ SELECT document FROM spec_revision WHERE tenant = $1 AND revision = $2
 -- Events of an aggregate up to a place of its partition. $1 tenant, $2 aggregate type, $3 key, $4 first version,
 -- $5 p, $6 up to this seq, $7 at most, $8 bytes of data after which no further event is read
 SELECT seq, mark, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
-    spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    spec_rev, revision, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
 FROM (
     SELECT *, sum(size) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) - size AS size_before FROM (
         SELECT *, substr(digest, 1, 4) AS mark, coalesce(octet_length(payload), 0) AS size FROM outbox

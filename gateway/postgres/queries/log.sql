@@ -136,7 +136,7 @@ SELECT seq, id FROM outbox WHERE p = $1 AND seq = ANY($2::bigint[])
 -- name: event
 -- One event by its id. $1 tenant, $2 event id
 SELECT seq, aggregate_type, aggregate_id, version, id, type, actor_type, actor_id, target_type, target_id,
-    correlation_id, causation_id, spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
+    correlation_id, causation_id, spec_rev, revision, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms,
     extra, payload
 FROM outbox WHERE id = $2 AND tenant = $1
 
@@ -341,10 +341,12 @@ FROM partition_log head LEFT JOIN outbox last ON last.p = head.p AND last.seq = 
 
 
 -- name: outbox_back
--- The same, the newest first: what stands before a seq. $2 that seq, $3 how many positions to look at; `reached` is the
--- last of those. `mark_before` is the mark at $2, NULL where there is no such event.
+-- As `outbox_page`, the newest first: what stands before a seq. $2 that seq, $3 how many positions to look at.
+-- Returns a row an event, its columns first, or a single one without; in each of them `reached`, the last of the
+-- positions, with its mark, and the mark at $2, NULL where there is no such event.
 SELECT e.*, bounds.*
 FROM (
+    -- Not to be merged into the rest: its look-ups are done once, not for each event.
     SELECT head.seq AS head, $2::bigint - $3::bigint AS reached,
         (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
         (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2::bigint - $3::bigint) AS mark_reached
@@ -357,7 +359,7 @@ FROM (
         SELECT *, sum(size) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
             SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
                 actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
-                (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload,
+                (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload,
                 coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
             FROM outbox
             WHERE p = $1 AND seq < $2 AND seq >= $2::bigint - $3::bigint AND tenant = ANY($4::uuid[])
@@ -379,39 +381,45 @@ ORDER BY e.seq DESC
 -- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
 -- begun, $9 whether all means the system's own too, $10 correlation id or NULL, $11 and $12 the actor's type and id or
 -- NULL
--- Returns a row an event, its columns first and in the order that outbox.py reads them in, or a single one without;
--- in each of them where the partition stands (`head`) and the marks at the start of the stretch (NULL: no such event)
--- and at the last position of it (`reached`), with the id of the event there.
-SELECT e.*, bounds.*
+-- Returns one row of the stretch, then a row an event, its columns first and in the order that outbox.py reads them
+-- in. Of the stretch: where the partition stands (`head`), the last position of it (`reached`), with the id of the event
+-- there, and the marks there and at its start (NULL: no such event). `goes_on`: whether the append has more events
+-- behind this one, of `reached` and of an event that a bound makes the last one.
+SELECT 0::bigint AS seq, substr(last.digest, 1, 4) AS mark, NULL::bigint AS version, last.id, NULL::uuid AS tenant,
+    NULL AS aggregate_type, NULL AS aggregate_id, NULL AS type, NULL AS actor_type, NULL AS actor_id,
+    NULL AS target_type, NULL AS target_id, NULL::uuid AS correlation_id, NULL::uuid AS causation_id,
+    NULL::int AS spec_rev, NULL::int AS revision, NULL::bigint AS recorded_at_ms, NULL::bytea AS extra,
+    NULL::bytea AS payload, NULL::bigint AS size_so_far,
+    (SELECT true FROM outbox next WHERE next.p = $1 AND next.seq = last.seq + 1 AND next.append_id = last.append_id)
+        AS goes_on,
+    head.epoch, head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
+    (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before
+FROM partition_log head LEFT JOIN outbox last
+    ON last.p = head.p AND last.seq = least(head.seq, $2::bigint + $3::bigint)
+WHERE head.p = $1
+UNION ALL
+SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
+    target_type, target_id, correlation_id, causation_id, spec_rev, revision, recorded_at_ms, extra, payload,
+    size_so_far,
+    CASE WHEN size_so_far >= $8 OR n = $7 THEN
+        (SELECT true FROM outbox next WHERE next.p = $1 AND next.seq = e.seq + 1 AND next.append_id = e.append_id) END,
+    NULL, NULL, NULL, NULL
 FROM (
-    -- Not to be merged into the rest: its look-ups are done once, not for each event.
-    SELECT head.epoch, head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
-        (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
-        substr(last.digest, 1, 4) AS mark_reached, last.id AS id_reached
-    FROM partition_log head LEFT JOIN outbox last
-        ON last.p = head.p AND last.seq = least(head.seq, $2::bigint + $3::bigint)
-    WHERE head.p = $1 OFFSET 0
-) bounds LEFT JOIN LATERAL (
-    SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
-        target_type, target_id, correlation_id, causation_id, spec_rev, revision, recorded_at_ms, extra, payload,
-        size_so_far
-    FROM (
-        SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
-            SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
-                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
-                (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload,
-                coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
-            FROM outbox
-            WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = ANY($4::uuid[])
-                AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
-                    ELSE aggregate_type = ANY($5) END
-                AND ($6::text[] IS NULL OR type = ANY($6)) AND ($10::uuid IS NULL OR correlation_id = $10)
-                AND ($11::text IS NULL OR (actor_type = $11 AND actor_id = $12::text))
-            ORDER BY seq LIMIT $7
-        ) found
-    ) sized WHERE size_so_far - size < $8
-) e ON true
-ORDER BY e.seq
+    SELECT *, sum(size) OVER stretch AS size_so_far, count(*) OVER stretch AS n FROM (
+        SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
+            actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
+            (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload, append_id,
+            coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
+        FROM outbox
+        WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = ANY($4::uuid[])
+            AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
+                ELSE aggregate_type = ANY($5) END
+            AND ($6::text[] IS NULL OR type = ANY($6)) AND ($10::uuid IS NULL OR correlation_id = $10)
+            AND ($11::text IS NULL OR (actor_type = $11 AND actor_id = $12::text))
+        ORDER BY seq LIMIT $7
+    ) found WINDOW stretch AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+) e WHERE size_so_far - size < $8
+ORDER BY seq
 
 
 -- name: page
@@ -419,7 +427,7 @@ ORDER BY e.seq
 -- $1 tenant, $2 aggregate type, $3 key, $4 first version, $5 last version, $6 most events, $7 bytes after which no
 -- further event is begun
 SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
-    spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    spec_rev, revision, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
 FROM (
     SELECT *, sum(size) OVER (ORDER BY version ASC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
         SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox
@@ -590,7 +598,7 @@ LEFT JOIN (
 ) AS head ON true
 LEFT JOIN (
     SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
-        spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+        spec_rev, revision, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
     FROM (
         SELECT *, sum(size) OVER (ORDER BY version ASC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
             SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox
@@ -619,7 +627,7 @@ LEFT JOIN LATERAL (
 ) AS head ON true
 LEFT JOIN LATERAL (
     SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
-        spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+        spec_rev, revision, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
     FROM (
         SELECT *, sum(size) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
             SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox o

@@ -157,7 +157,7 @@ SELECT epoch, seq, chain FROM begun
 -- which no further row is read
 SELECT seq, version, id, tenant, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
     spec_rev, revision, append_id, salt, digest, aggregate_type, aggregate_id,
-    (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
 FROM (
     SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - size AS size_before FROM (
         SELECT *, coalesce(octet_length(payload), 0) AS size FROM outbox

@@ -215,7 +215,7 @@ RETURNING moves
 -- The next event of an aggregate that a subscription wants. $1 tenant, $2 aggregate type, $3 id, $4 from this
 -- version, $5 event types or NULL, $6 p, $7 up to this seq, $8 at most
 SELECT seq, substr(digest, 1, 4) AS mark, version, id, type, actor_type, actor_id, target_type, target_id,
-    correlation_id, causation_id, spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
+    correlation_id, causation_id, spec_rev, revision, (date_part('epoch', recorded_at) * 1000)::int8 AS recorded_at_ms,
     extra, payload
 FROM outbox
 WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version >= $4 AND p = $6 AND seq <= $7
