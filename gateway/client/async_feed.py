@@ -32,7 +32,7 @@ class AsyncFeedReader(AsyncCaller):
     async def feed(
         self, *, limit: int = calls.PAGE_EVENTS, wait_s: int = 0, **options: Unpack[FeedOptions]
     ) -> FeedPage:
-        """One page of what is committed; with `wait_s`, where nothing is left, the first that comes."""
+        """One page of committed events; with `wait_s`, waits for the next event if none is left."""
         return await self._carry_out(calls.feed(limit, wait_s, options))
 
     async def query(
@@ -43,29 +43,25 @@ class AsyncFeedReader(AsyncCaller):
         wait_s: int = 0,
         **options: Unpack[FeedOptions],
     ) -> FeedPage:
-        """The same of the events that a query matches: any of its items, each of which names `types`, one of
-        which the event has, `tags`, all of which it has, or both. A decision reads with a query and appends
-        on the condition that nothing else matches it behind the page's `position`."""
+        """One page of the events that a query matches: any of its items, each of which has `types` (the event
+        has one of them), `tags` (the event has all of them), or both. To decide, read with a query, and
+        append on the condition that no other event matches it after the page's `position`."""
         return await self._carry_out(calls.query(items, limit, wait_s, options))
 
     def follow(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
     ) -> AsyncGenerator[Event, None]:
-        """Every committed event in order, without an end: from the saved position, where there is one, else
-        from `after`. Connections that break are replaced without a gap.
-
-        An event counts as processed once the next one is asked for; then its position is saved, at most once
-        a second and at the end. After a crash what was processed since comes again, with the same
-        ids: a second's events, or the last ones before a quiet time.
-
-        Raises Refused for what the service refuses, and waits out everything else.
-        """
+        """Every committed event in order, without an end: from the saved position if there is one, else from
+        `after`. Broken connections are replaced without a gap. An event counts as processed when the next one
+        is requested; then its position is saved, at most once per second and at the end. After a crash,
+        events since the saved position come again, with the same ids. Raises Refused if the service refuses
+        the request, and waits during all other failures."""
         return self._follow(saved, options, answers.decode_event)
 
     def follow_json(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
     ) -> AsyncGenerator[bytes, None]:
-        """The same, each event as the JSON that the feed sends."""
+        """As `follow`, but each event is the JSON text of the feed."""
         return self._follow(saved, options, bytes)
 
     async def follow_batches(
@@ -76,10 +72,10 @@ class AsyncFeedReader(AsyncCaller):
         until_caught_up: bool = False,
         **options: Unpack[FeedOptions],
     ) -> AsyncGenerator[FeedPage, None]:
-        """The same in batches of up to `limit` events, for those who write many in one transaction:
-        `caught_up` says that a batch was all there is, `position` is to be kept with what it made. A batch
-        counts as processed once the next one is asked for. The first batch that is caught up is given even if
-        it is empty, and with `until_caught_up` is the last one; later ones have events."""
+        """As `follow`, in batches of up to `limit` events, to write many in one transaction: `caught_up`
+        means that no further event exists now, `position` is to be stored with the results. A batch counts as
+        processed when the next one is requested. The first batch that is caught up is yielded even if it is
+        empty, and with `until_caught_up` it is the last one; later batches have events."""
         following = Following(options, saved, self._patience)
         if following.from_now:
             following.begin(await self._now(following))

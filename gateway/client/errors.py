@@ -8,7 +8,7 @@ from gateway.client.model import Event
 
 
 class SluiceError(Exception):
-    """Any of the below."""
+    """The base of all errors below."""
 
 
 class Refused(SluiceError):
@@ -25,8 +25,8 @@ class Refused(SluiceError):
 
 
 class Conflict(Refused):
-    """The stream has `length` events, not as many as `previous_length` said. `missed` are those that came in
-    between, from the oldest on; `missed_next` is the version to read on from where that was not all."""
+    """The stream has `length` events, another number than `previous_length`. `missed` are the events in
+    between, oldest first; `missed_next` is the version from which to read the rest, if there is more."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Conflict(Refused):
 
 
 class ConditionFailed(Refused):
-    """Events that the condition excludes are committed: `matched`, from the oldest on; `matched_next` is the
-    position to read on from where that was not all. `position` lies behind all of them: after a new decision,
-    append with it as `after`."""
+    """Events that the condition excludes are committed: `matched`, oldest first; `matched_next` is the
+    position from which to read the rest, if there is more. `position` is after all of them: after a new
+    decision, append with it as `after`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ConditionFailed(Refused):
 
 
 class NotUnique(Refused):
-    """The value at `path` is the one of another aggregate: of `aggregate_type` and `key`."""
+    """Another aggregate, `aggregate_type` and `key`, has the value at `path`."""
 
     def __init__(self, error: str, path: str | None, body: dict[str, Any], holder: dict[str, str]) -> None:
         super().__init__(409, "not_unique", error, path, body)
@@ -71,16 +71,16 @@ class NotUnique(Refused):
 
 
 class Unavailable(SluiceError):
-    """No answer within the time that the client has patience for: nothing was asked to be written."""
+    """No answer came before the client's patience ended. Appends raise NotCommitted or OutcomeUnknown."""
 
 
 class NotCommitted(Unavailable):
-    """The same of an append, of which it is known that its events will never appear."""
+    """No success before the client's patience ended; the append's events will never appear."""
 
 
 class OutcomeUnknown(SluiceError):
-    """The events may or may not be there. The same call with this `idempotency_key` settles it, whenever it
-    is made; the key was the call's own if it named one."""
+    """The events may or may not be committed. The same call with this `idempotency_key` settles it, at any
+    time; it is the call's own key if it had one."""
 
     def __init__(self, why: str, idempotency_key: str) -> None:
         super().__init__(f"{why}; repeat the call with idempotency_key={idempotency_key!r} to settle it")

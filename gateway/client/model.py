@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who acts: a type of the spec's `agent_types`, and one of the four kinds of id."""
+    """The actor: a type of the spec's `agent_types`, and an id of one of the four kinds."""
 
     type: str
     id: str
 
 
 class Target(msgspec.Struct, frozen=True):
-    """On whom or what: a type of the spec's `target_types`, and an id likewise."""
+    """What the actor acted on: a type of the spec's `target_types`, and an id of one of the four kinds."""
 
     type: str
     id: str
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """`timestamp` is in Unix seconds, when the gateway admitted the append."""
+    """`timestamp` is the time at which the gateway admitted the append, in Unix seconds."""
 
     actor: Actor
     target: Target | None
@@ -36,8 +36,8 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A committed event. `position` is there where the feed gave it, `aliases` where they were asked for;
-    `key` is empty where they stand for it, which `keyless` asks for."""
+    """A committed event. `position` is set if the event came from the feed, `aliases` if they were requested;
+    `key` is empty if `keyless` was requested and there are aliases."""
 
     id: str
     version: int
@@ -61,9 +61,9 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Committed: at versions `length - len(event_ids) + 1` to `length` of the stream of `key`. `replayed`
-    when an earlier request of the same key or event id did it. `aliases` are a new aggregate's, where the
-    append asked for them by `wait`; `position` is the feed's behind its last event, where it is known."""
+    """The append is committed, at versions `length - len(event_ids) + 1` to `length` of the stream of `key`.
+    `replayed`: an earlier request with the same key or event id appended it. `aliases` are those of a new
+    aggregate, if `wait` requested them; `position` is the feed's, after the last event, if it is known."""
 
     key: str
     length: int
@@ -79,9 +79,9 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class NewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event of `append_all`. It is of the aggregate with this `key`, or of what a `source` stands for,
-    else of a new one; `previous_length` is the aggregate's, and stands on the first of its events; `target`
-    stands in place of the append's."""
+    """An event of `append_all`: of the aggregate with this `key`, or of the one to which `source` is mapped,
+    else of a new one. `previous_length` is the aggregate's, on the first of its events; `target` replaces the
+    append's."""
 
     aggregate_type: str
     type: str
@@ -94,8 +94,9 @@ class NewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What became of a record: `result` is `new`, `unchanged`, `edited`, `renamed` or `linked`; `event_id`
-    is of what was written, `was` the ref that a renamed one had. `key` is None for what would be new."""
+    """The outcome of a record: `result` is `new`, `unchanged`, `edited`, `renamed` or `linked`; `event_id` is
+    that of the written event, `was` the earlier ref of a renamed record. `key` is None for a record that
+    would be new."""
 
     result: str
     key: str | None
@@ -104,7 +105,7 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """One event of an append to several aggregates; `length` is its aggregate's after it."""
+    """One event of an append to several aggregates; `length` is its aggregate's after this event."""
 
     aggregate_type: str
     key: str
@@ -113,8 +114,8 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class ReceiptOfAll(msgspec.Struct, frozen=True):
-    """Committed, all of it; `position` is the feed's behind the last event. `replayed` when an earlier
-    request of the same key or event id did it."""
+    """All events are committed; `position` is the feed's, after the last event. `replayed`: an earlier
+    request with the same key or event id appended them."""
 
     events: tuple[Appended, ...]
     position: str
@@ -122,16 +123,16 @@ class ReceiptOfAll(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """Nothing is appended where an event behind `after` matches any of the items: each a mapping with
-    `types`, like `"course.was_defined"`, `tags`, like `"course:c1"`, or both."""
+    """The append is rejected if an event after `after` matches one of the items: each a mapping with `types`,
+    such as `"course.was_defined"`, `tags`, such as `"course:c1"`, or both."""
 
     items: tuple[dict[str, Any], ...]
     after: str | None = None
 
 
 class State(msgspec.Struct, frozen=True):
-    """An aggregate as its events make it; times in Unix seconds, None where there is none. `aliases` and
-    `key` are as an event's."""
+    """The state of an aggregate; times in Unix seconds, None if it has no events. `aliases` and `key` are as
+    those of an event."""
 
     key: str
     data: dict[str, Any]
@@ -142,7 +143,8 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Of a list or projection; times in Unix seconds. `length` counts the events that went into it."""
+    """A row of a list or projection; times in Unix seconds. `length` is the number of events that went into
+    it."""
 
     key: str
     data: dict[str, Any]
@@ -152,7 +154,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class FeedPage(msgspec.Struct, frozen=True):
-    """Events in the order of their commits, the position to go on from, and whether that was all."""
+    """Events in the order of their commits, the position from which to continue, and whether no further event
+    existed."""
 
     events: tuple[Event, ...]
     position: str
@@ -176,7 +179,7 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A foreign system's id of something, within its scope: a file, a project."""
+    """A foreign system's id, within its scope: a file, a project."""
 
     source: str
     id: str | int
@@ -184,7 +187,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StandsFor(msgspec.Struct, frozen=True):
-    """What a source id stands for, with its last record, if it has one."""
+    """The aggregate to which a source id is mapped, with its last record, if there is one."""
 
     key: str
     aggregate_type: str | None = None
@@ -194,7 +197,7 @@ class StandsFor(msgspec.Struct, frozen=True):
 
 
 class Hashes(msgspec.Struct, frozen=True):
-    """Of a content, of its context, and of both; the latter two only where a context was given."""
+    """The hashes of a content, of its context, and of both; the latter two only if a context was given."""
 
     content: str
     context: str | None = None
@@ -202,8 +205,8 @@ class Hashes(msgspec.Struct, frozen=True):
 
 
 class Provisioned(msgspec.Struct, frozen=True):
-    """A tenant as its provisioner sees it: `status` is `active`, `suspended`, `deleting` or `deleted`; `key`
-    is its first key, told once, when it is made."""
+    """A tenant, as an operator's key sees it: `status` is `active`, `suspended`, `deleting` or `deleted`;
+    `key` is its first key, shown only once, when the tenant is created."""
 
     id: str
     name: str
@@ -214,7 +217,7 @@ class Provisioned(msgspec.Struct, frozen=True):
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """Whose key a client has."""
+    """The tenant of a client's key."""
 
     id: str
     name: str
@@ -222,7 +225,7 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Events of a pull subscription, leased for `lease_s`; `id` is None where there were none."""
+    """Events of a pull subscription, leased for `lease_s`; `id` is None if there were none."""
 
     id: str | None = msgspec.field(name="claim")
     lease_s: float
@@ -230,7 +233,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What became of a stored webhook delivery; without an event, `reason` and `error` say why."""
+    """The outcome of a stored webhook delivery; without an event, `reason` and `error` explain why."""
 
     id: str
     event_id: str | None
@@ -242,8 +245,8 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class BulkAppend(msgspec.Struct, frozen=True):
-    """One line of a bulk request, appended for itself. Without an `idempotency_key` the `event_id` is
-    it, else it gets one."""
+    """One line of a bulk request, appended on its own. Its key is `idempotency_key`, else `event_id`, else a
+    new one."""
 
     aggregate_type: str
     key: str

@@ -10,10 +10,10 @@ from gateway.client.model import Actor, Target
 
 
 class AppendOptions(TypedDict, total=False):
-    """`previous_length`: append only if the stream has exactly this many events. `event_id`: a UUIDv7, or a
-    UUIDv5, for a single event. `idempotency_key`: one that outlives this process, where the caller would
-    repeat the call after a crash; without it `event_id` is the key, else each call has a key of its own.
-    `wait`: wait up to 5 s for the aliases of a new aggregate."""
+    """`previous_length`: append only if the stream has exactly this many events. `event_id`: a UUIDv7 or
+    UUIDv5, for a single event. `idempotency_key`: a key that outlives this process, for calls that are
+    repeated after a crash; default: `event_id`, else a new key for each call. `wait`: wait up to 5 s for the
+    aliases of a new aggregate."""
 
     actor: Required[Actor]
     target: Target
@@ -27,7 +27,7 @@ class AppendOptions(TypedDict, total=False):
 
 
 class AppendAllOptions(TypedDict, total=False):
-    """As of `append`. Lengths and event ids stand with the events."""
+    """As of `append`. Each event has its own length and event id."""
 
     actor: Required[Actor]
     target: Target
@@ -44,10 +44,10 @@ class CreateOptions(AppendOptions, total=False):
 
 
 class FeedOptions(TypedDict, total=False):
-    """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Without a filter, all: by
-    aggregate `types`, `event_types`, `tags`, `correlation_id`, `actor` as `type:id`; `from_time` (RFC 3339 or
-    Unix seconds) begins at the first event at or after it. `aliases`: events carry those of their aggregates,
-    else as their types say; `keyless`: in place of keys."""
+    """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Filters; default: all events:
+    aggregate `types`, `event_types`, `tags`, `correlation_id`, `actor` as `type:id`. `from_time` (RFC 3339 or
+    Unix seconds) starts at the first event recorded then or later. `aliases`: include them or not, default:
+    as the types declare; `keyless`: aliases replace keys."""
 
     after: str | None
     types: Collection[str]
@@ -61,10 +61,10 @@ class FeedOptions(TypedDict, total=False):
 
 
 class ImportOptions(TypedDict, total=False):
-    """`event`: the event type that a record becomes, where the aggregate type has several; `ref`: the field
-    that is a record's external ref; `actor`: who acts, else the importer; `dry_run`: say what would be, and
-    write nothing. Several calls with one `import_id`, a UUID, are one import: it is told all refs first by
-    calls with `only_refs`, which import nothing."""
+    """`event`: the event type of a record, if the aggregate type has several; `ref`: the field that is a
+    record's external ref; `actor`: default: the importer; `dry_run`: return the outcomes and write nothing.
+    Several calls with one `import_id`, a UUID, are one import: first send all its refs by calls with
+    `only_refs`, which import nothing."""
 
     event: str
     ref: str
@@ -75,9 +75,9 @@ class ImportOptions(TypedDict, total=False):
 
 
 class RowOptions(TypedDict, total=False):
-    """`filters`: by field of `by` its value, or values by operator, as in `{"total": {"gte": 10}}`; `sort`:
-    fields, `-` before one for falling; `fields`: of the data, which to send; `after`: a position, as of a
-    receipt, that the rows must cover, waited for `wait_s`."""
+    """`filters`: for a field of `by` its value, or values by operator, as in `{"total": {"gte": 10}}`;
+    `sort`: fields, `-` before one for descending order; `fields`: the fields of the data to send; `after`: a
+    position, as of a receipt, that the rows must cover, waiting up to `wait_s`."""
 
     filters: Mapping[str, Any]
     sort: Sequence[str]

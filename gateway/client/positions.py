@@ -9,17 +9,17 @@ from typing import Protocol
 
 
 class SavedPosition(Protocol):
-    """Somewhere to keep a position: a file, a row beside what the follower writes."""
+    """A place to store a position: a file, or a row next to the follower's results."""
 
     def load(self) -> str | None:
-        """None where nothing was kept yet."""
+        """None if no position was saved yet."""
 
     def save(self, position: str) -> None:
-        """Returns when it is kept."""
+        """Returns when the position is stored."""
 
 
 class PositionFile:
-    """One follower's position in a file of its own, replaced whole, on disk when `save` returns."""
+    """One follower's position in a file of its own, replaced atomically, on disk when `save` returns."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -40,7 +40,7 @@ class PositionFile:
 
 
 class Keeper:
-    """Saves a position once what lies before it was processed, at most every `every_s`; and at the end."""
+    """Saves a position after the events before it were processed, at most every `every_s`, and at the end."""
 
     def __init__(self, saved: SavedPosition | None, every_s: float, clock: Callable[[], float]) -> None:
         self._saved = saved

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How a client repeats: waits double from `first_s` to `most_s`, each shortened by up to half at random,
-    never below what `Retry-After` says, until `give_up_s` have passed since the first attempt."""
+    """How a client retries: waits double from `first_s` to `most_s`, each shortened by up to half at random,
+    never below `Retry-After`, until `give_up_s` have passed since the first attempt."""
 
     give_up_s: float = 60.0
     first_s: float = 0.05
