@@ -60,6 +60,7 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "spec" / "README.md",
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
     *sorted((ROOT / "gateway" / "console" / "templates").glob("*.html")),
     *sorted(each for each in (ROOT / "docs").glob("*.md") if each.name not in BY_OTHERS),
 ]
