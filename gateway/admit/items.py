@@ -34,12 +34,21 @@ _TAG: Final = re.compile(rf"({NAME_GRAMMAR}):(.+)", re.DOTALL)
 _NAMES: Final = ("types", "tags")
 
 
-def with_tags(items: Items, tags: Iterable[str]) -> Items:
-    """What the items match and has these tags as well."""
+def with_tags(items: Items, tags: Iterable[str], path: str) -> Items | Refusal:
+    """What the items match and has these tags as well; `path` is where those are in the request."""
     more = frozenset(tags)
+    if len(more) > ITEM_TAGS_MAX:
+        return Refusal("invalid_field", f"An event has at most {ITEM_TAGS_MAX} tags.", path)
     if not items:
         return (Item(frozenset(), more),)
-    return tuple([Item(item.types, item.tags | more) for item in items])
+    found = tuple([Item(item.types, item.tags | more) for item in items])
+    if max(len(item.tags) for item in found) > ITEM_TAGS_MAX:
+        why = f"With these tags, an item has more than {ITEM_TAGS_MAX}, and no event has so many."
+        return Refusal("invalid_field", why, path)
+    if sum(len(item.tags) for item in found) > QUERY_TAGS_MAX:
+        why = f"With these in each, the items of a query have more than {QUERY_TAGS_MAX} tags."
+        return Refusal("invalid_field", why, path)
+    return found
 
 
 def read_query(value: object, spec: Spec | None, salt: bytes, path: str = "") -> Items | Refusal:

@@ -108,11 +108,11 @@ def test_names_that_no_spec_declares_are_read_without_one() -> None:
 
 def test_a_query_is_narrowed_by_tags() -> None:
     items = read({"types": ["course.was_defined"]}, {"tags": ["student:s1"]})
-    narrowed = with_tags(items, ["course:c1"])
+    narrowed = with_tags(items, ["course:c1"], "tags")
     assert narrowed == read(
         {"types": ["course.was_defined"], "tags": ["course:c1"]}, {"tags": ["student:s1", "course:c1"]}
     )
-    assert with_tags((), ["course:c1"]) == read({"tags": ["course:c1"]})
+    assert with_tags((), ["course:c1"], "tags") == read({"tags": ["course:c1"]})
 
 
 def test_the_key_of_an_aggregate_is_its_own_tag() -> None:
@@ -127,3 +127,17 @@ def test_tags_are_those_of_all_items_in_order() -> None:
         {"tags": ["student:s1", "course:c1"]}, {"types": ["course.was_defined"]}, {"tags": ["course:c1"]}
     )
     assert tags_of(items) == ("course:c1", "student:s1", "course:c1")
+
+
+@pytest.mark.parametrize(
+    ("items", "more"),
+    [(0, 18), (1, 17), (100, 2)],
+    ids=["more than an event has", "with those of an item", "of all items together"],
+)
+def test_tags_that_each_item_has_to_have_count_as_its_own(items: int, more: int) -> None:
+    query = read(*[{"tags": [f"student:{n}"]} for n in range(items)]) if items else ()
+    fit = with_tags(query, [f"course:{n}" for n in range(more - 1)], "tags")
+    assert not isinstance(fit, Refusal)
+    refusal = with_tags(query, [f"course:{n}" for n in range(more)], "tags")
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.path) == ("invalid_field", "tags")

@@ -111,6 +111,11 @@ async def test_tags_in_the_query_string_are_one_item(client: httpx.AsyncClient) 
     response = await client.get("/_/feed", params={"tags": "student:s1", "types": "course"})
     assert ids(response.json()) == []
     refused(await client.get("/_/feed?tags=student"), 422, "invalid_field", "tags")
+    many = ",".join([f"student:s{n}" for n in range(18)])
+    refused(await client.get(f"/_/feed?tags={many}"), 422, "invalid_field", "tags")
+    query = {"items": [{"tags": [f"student:s{n}"]} for n in range(100)]}
+    more = await client.post("/_/feed/query?tags=course:c1,course:c2", json=query)
+    refused(more, 422, "invalid_field", "tags")
     refused(await client.get("/_/feed?tags=studnt:s1"), 422, "unknown_tag", "tags")
 
 

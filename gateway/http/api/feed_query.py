@@ -138,7 +138,7 @@ class FeedQuery:
             return items
         spec, salt = self.spec(principal, query)
         tags = [read(read_tag(tag, spec, salt, "tags")) for tag in text.split(",")]
-        return with_tags(items, tags)
+        return read(with_tags(items, tags, "tags"))
 
     def _known(self, principal: Principal) -> Known | None:
         deployed = self._catalog.deployed(principal.tenant.id)
