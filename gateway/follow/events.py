@@ -15,7 +15,7 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.events import Recorded, Stream
 from gateway.follow.database import fetch
 from gateway.follow.model import Event
-from gateway.follow.recent import Recent
+from gateway.follow.recent import Recent, end_of
 from gateway.follow.threads import Steps, in_turns
 from gateway.log.entries import SequencedAppend, event_of
 from gateway.relay.outbox import LostPlace, Outbox
@@ -82,13 +82,16 @@ class Events:
     ) -> Page | None:
         """The next ones, where this gateway has just committed them; None where it did not. `head` is the
         last committed seq that is known."""
-        appends = [] if self._recent is None else self._recent.behind(p, after, HANDED_EVENTS)
+        appends = self.appends_here(p, after)
         if not appends:
             return None
         found = await in_turns(_events_of_all(appends, tenant, types))
-        last = appends[-1]
-        reached = Place(last.last_seq, last.digests[-32 : MARK_BYTES - 32])
+        reached = end_of(appends[-1])
         return Page(found, reached, max(head, reached.seq))
+
+    def appends_here(self, p: int, after: Place) -> Sequence[SequencedAppend]:
+        """The next ones of all tenants, where this gateway has just committed them; none where it did not."""
+        return [] if self._recent is None else self._recent.behind(p, after, HANDED_EVENTS)
 
     async def page(self, tenant: bytes, p: int, after: Place, types: Collection[str]) -> Page:
         """The next ones; without data where their aggregate type is none of `types`."""
@@ -137,12 +140,12 @@ def _events_of_all(
     found: list[Event] = []
     for append in appends:
         if append.stream.tenant == tenant:
-            found += _events_of(append, types)
+            found += events_of(append, types)
             yield
     return found
 
 
-def _events_of(append: SequencedAppend, types: Collection[str]) -> list[Event]:
+def events_of(append: SequencedAppend, types: Collection[str]) -> list[Event]:
     """As `page` has them."""
     if len(append.events) == 1:  # as nearly always
         if append.stream.aggregate_type[0] == "_" and append.stream.aggregate_type not in types:

@@ -22,6 +22,7 @@ from gateway.follow.database import fetch
 from gateway.follow.fields import fields_of
 from gateway.follow.lists import misfit_of
 from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
+from gateway.follow.output import NeverAhead
 from gateway.follow.row_cache import ROW_BYTES, RowCache
 from gateway.follow.selecting import selected
 from gateway.follow.states import AggregateStates
@@ -116,7 +117,7 @@ class _Found:
     error: str = ""
 
 
-class JoinOutput:
+class JoinOutput(NeverAhead):
     """Of one join, by one revision of the spec."""
 
     def __init__(

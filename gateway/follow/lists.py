@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway.events import Recorded
 from gateway.follow.fields import fields_of
 from gateway.follow.model import MISFITS_SHOWN, ROWS_BYTES_MAX, Changes, Event, Misfit, Put, Row, TooMuch
+from gateway.follow.output import NeverAhead
 from gateway.follow.row_cache import RowCache
 from gateway.follow.threads import Steps, Turn, data_bytes, fold_in_turns, folding, row_bytes
 from gateway.relay.position import Place
@@ -20,7 +21,7 @@ from spec.identifiers import uuid_text
 from spec.model import Spec
 
 
-class ListOutput:
+class ListOutput(NeverAhead):
     """Of one type, by one revision of the spec."""
 
     def __init__(self, spec: Spec, aggregate_type: str) -> None:

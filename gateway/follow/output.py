@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gateway.follow.model import Changes, Event
 from gateway.follow.row_cache import RowCache
+from gateway.log.entries import SequencedAppend
 from gateway.relay.position import Place
 
 
@@ -27,10 +28,34 @@ class Output(Protocol):
         """From here on it holds no more than this beside the rows."""
         ...
 
+    @property
+    def can_fold_ahead(self) -> bool:
+        """Whether `fold_ahead` may be called now."""
+        ...
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the next `fold` returns more than its events do."""
+        ...
+
+    async def fold_ahead(self, appends: Sequence[SequencedAppend], rows: RowCache) -> None:
+        """Folds appends of its tenant, which follow on what was folded before, but leaves what they do to the
+        next `fold`. Raises PostgresTrouble, and TooMuch: then the output is to be given up."""
+        ...
+
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         """What the events do, whole appends that follow on what was folded before and end at `reached`. What
         it returns, with its `rest`, is committed with the place, or nothing is and the output is given up.
         Nothing else is folded before the rest was made, or is given up. Raises
         PostgresTrouble, and TooMuch where fewer of the appends are to be folded next: one that reads back
-        does not."""
+        does not, and one that is ahead is to be given up."""
         ...
+
+
+class NeverAhead:
+    """The part of an Output that folds nothing ahead."""
+
+    can_fold_ahead = is_ahead = False
+
+    async def fold_ahead(self, appends: Sequence[SequencedAppend], rows: RowCache) -> None:
+        raise NotImplementedError

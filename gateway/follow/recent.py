@@ -46,6 +46,12 @@ class Recent:
         for run, _ in self._runs.values():
             run.bytes_max = BYTES_MAX // len(self._runs)
 
+    def forget(self, p: int, seq: int) -> None:
+        """No follower asks for what is committed up to here."""
+        held = self._runs.get(p)
+        if held is not None:
+            held[0].forget(seq)
+
     def behind(self, p: int, place: Place, events_max: int) -> list[SequencedAppend]:
         """The appends that continue at a place, up to the end of the commit that has `events_max` of their
         events; none where it does not have the next one."""
@@ -74,7 +80,7 @@ class _Run:
         self._end: Place | None = None
 
     def add(self, placed: Sequence[SequencedAppend]) -> None:
-        before, self._end = self._end, _end_of(placed[-1])
+        before, self._end = self._end, end_of(placed[-1])
         events = sum([len(each.events) for each in placed])
         if before is None or before.seq + events != self._end.seq:
             self._commits.clear()
@@ -84,6 +90,13 @@ class _Run:
         self._commits[before.seq] = commit
         self._bytes += commit.size
         while self._bytes > self.bytes_max:
+            self._bytes -= self._commits.popitem(last=False)[1].size
+
+    def forget(self, seq: int) -> None:
+        while self._commits:
+            first = next(iter(self._commits.values()))
+            if first.end.seq > seq:
+                return
             self._bytes -= self._commits.popitem(last=False)[1].size
 
     def behind(self, place: Place, events_max: int) -> list[SequencedAppend]:
@@ -106,12 +119,13 @@ class _Run:
         """The rest of a commit in which a place lies: Postgres was read up to there."""
         for commit in self._commits.values():
             if commit.before.seq < place.seq < commit.end.seq:
-                ends = [_end_of(each) for each in commit.appends]
+                ends = [end_of(each) for each in commit.appends]
                 return list(commit.appends[ends.index(place) + 1 :]) if place in ends else []
         return []
 
 
-def _end_of(append: SequencedAppend) -> Place:
+def end_of(append: SequencedAppend) -> Place:
+    """Behind its last event."""
     return Place(append.last_seq, append.digests[-32 : MARK_BYTES - 32])
 
 

@@ -33,11 +33,9 @@ class RowCache:
         self._written: Mapping[str, Row | None] = {}
         self._whole = empty  # what is not here is nowhere
 
-    async def load(self, keys: Collection[str], bytes_max: int = BYTES_MAX) -> dict[str, Row | None]:
-        """The rows with these keys, None where there never was one: of the first keys, as many as have no
-        more than `bytes_max` together. Raises PostgresTrouble."""
+    def here(self, keys: Iterable[str]) -> dict[str, Row | None]:
+        """The rows with these keys, as far as they are held, or known not to be."""
         found: dict[str, Row | None] = {}
-        missing = []
         for key in keys:
             if key in self._written:
                 found[key] = self._written[key]
@@ -46,8 +44,13 @@ class RowCache:
                 self._rows.move_to_end(key)
             elif self._whole:
                 found[key] = None
-            else:
-                missing.append(key)
+        return found
+
+    async def load(self, keys: Collection[str], bytes_max: int = BYTES_MAX) -> dict[str, Row | None]:
+        """The rows with these keys, None where there never was one: of the first keys, as many as have no
+        more than `bytes_max` together. Raises PostgresTrouble."""
+        found = self.here(keys)
+        missing = [key for key in keys if key not in found] if len(found) < len(keys) else []
         long: dict[str, int] = {}
         if missing:
             read: dict[str, Row | None] = dict.fromkeys(missing)

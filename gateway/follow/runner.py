@@ -13,6 +13,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -155,7 +156,7 @@ class Runner:
         self._changes[tenant] = changes
         worker = Worker(
             tenant, self._pool, self._events, self._output, self._moved, self._busy, self._is_pressed,
-            self._cache_bytes,
+            self._cache_bytes, partial(self._passed, tenant),
         )  # fmt: skip
         task = self._loop.create_task(self._keep(worker))
         self._workers[worker] = task
@@ -203,6 +204,13 @@ class Runner:
 
     def _cache_bytes(self) -> int:
         return CACHE_BYTES // max(len(self._workers), 1)
+
+    def _passed(self, tenant: bytes) -> None:
+        """What all followers here have folded is not held for them any more."""
+        if self._recent is not None:
+            p = self._outbox.partition(tenant)
+            behind = [each.seq for each in self._workers if self._outbox.partition(each.tenant) == p]
+            self._recent.forget(p, min(behind))
 
     def _busy(self) -> bool:
         """Whether events are being committed."""

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from gateway.events import Recorded
 from gateway.follow.model import Event, Row
+from gateway.log.entries import SequencedAppend
 from gateway.state import AT_ONCE_LOOKS, Budget, Folded, Present, TakesLong, fold_within
 from spec.handlers import Handler
 
@@ -90,6 +91,11 @@ _at_once: Final = _AtOnce()
 
 def data_bytes(events: Iterable[Event]) -> int:
     return sum([len(each.recorded.event.payload or b"") for each in events])
+
+
+def has_long(appends: Iterable[SequencedAppend]) -> bool:
+    """Whether one of their events takes more than some microseconds to read."""
+    return any(len(event.payload or b"") > LIGHT_BYTES for each in appends for event in each.events)
 
 
 def row_bytes(rows: Mapping[str, Row | None]) -> int:

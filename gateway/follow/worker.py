@@ -19,12 +19,15 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.follow.database import connection, fetch, statement
+from gateway.follow.drafts import OPEN_OF_CACHE
 from gateway.follow.events import Events, Page
 from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, TooMuch, build_of
 from gateway.follow.output import Output
+from gateway.follow.pace import Pace, rest_s
 from gateway.follow.put import put, put_sources
+from gateway.follow.recent import end_of
 from gateway.follow.row_cache import RowCache
-from gateway.follow.threads import LIGHT_EVENTS
+from gateway.follow.threads import LIGHT_EVENTS, has_long
 from gateway.relay.position import Place
 from gateway.tasks import ended, set_within
 
@@ -36,21 +39,9 @@ BUILDS_MAX: Final = 4
 CACHE_BYTES: Final = 56 * 1024 * 1024
 """Rows and states that all workers of a process hold together: they share it in equal parts."""
 
-RESTS: Final = 9.0
-"""How long a build rests for the time that it took, while this process hears of commits: so it takes a tenth
-of a core. Less where it would not catch up with what is committed meanwhile."""
-
-SERVES_RESTS: Final = 2.0
-SERVES_RESTS_MOST_S: Final = 0.05
-"""How long builds that serve rest for the time that their last page took, if it had more than a few events,
-so that readers have a change within a tenth of a second."""
-
-PRESSED_S: Final = 0.5
-"""How long they rest where appends use all of this process' time: so more events are folded at once, and
-fewer rows are written for them."""
-
-RESTS_LEAST: Final = 0.25
-_GAP_EVERY_S: Final = 2.0
+AHEAD_EVERY_S: Final = 0.025
+"""How often what was committed meanwhile is folded, where they rest so long: while it is in the processor's
+cache."""
 
 MOVE_EVERY: Final = 10_000
 """Positions of other tenants only, behind which a place is written down all the same."""
@@ -81,7 +72,8 @@ class Followed:
 
 
 class Worker:
-    """Of one tenant. `output_of` makes a build's output; `moved` is called behind each transaction."""
+    """Of one tenant. `output_of` makes a build's output; `moved` is called behind each transaction, `passed`
+    where it asks for no event any more that it was handed."""
 
     def __init__(
         self,
@@ -93,6 +85,7 @@ class Worker:
         busy: Callable[[], bool],
         pressed: Callable[[], bool] = lambda: False,
         cache_bytes: Callable[[], int] = lambda: CACHE_BYTES,
+        passed: Callable[[], None] = lambda: None,
     ) -> None:
         self.tenant = tenant
         self._pool = pool
@@ -102,14 +95,15 @@ class Worker:
         self._busy = busy
         self._pressed = pressed
         self._cache_bytes = cache_bytes
-        self._rests, self._gap, self._gap_at = RESTS, 0, float("-inf")
+        self._passed = passed
+        self._pace = Pace(busy)
         self._followed: dict[int, Followed] = {}
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._back_at = float("-inf")  # when builds that are behind have their next turn
         self._stale = True
         self.at_work = False  # and looks for events itself
-        self._left = self._head = self._folded = 0
+        self._left = self._head = self._folded = self._ahead = 0
         self._loop = asyncio.get_running_loop()
 
     def wake(self, head: int) -> None:
@@ -131,7 +125,7 @@ class Worker:
         every = self._followed.values()
         each_bytes = self._cache_bytes() // max(sum(1 + each.output.holds_states for each in every), 1)
         for each in every:
-            each.rows.bound(each_bytes)
+            each.rows.bound(each_bytes - each_bytes // OPEN_OF_CACHE)
             each.output.bound(each_bytes)
 
     @property
@@ -167,9 +161,13 @@ class Worker:
         began = self._loop.time()
         more = await self._advance(front, None)
         if more and len(places) == 1 and all(each.build.state == "building" for each in front):
-            await asyncio.sleep(self._rest_s(self._loop.time() - began, self._left))
+            await asyncio.sleep(self._pace.build_rest_s(self._loop.time() - began, self._left))
         elif not more and self._folded > LIGHT_EVENTS and self._busy():
-            await self._pause(rest_s(self._loop.time() - began, pressed=self._pressed()))
+            pressed = self._pressed()
+            until = self._loop.time() + rest_s(self._loop.time() - began, pressed=pressed)
+            if pressed and all(each.build.state == "serving" for each in front):
+                await self._fold_ahead(front, until)
+            await self._pause(until - self._loop.time())
             more = True  # likely
         if len(places) == 1:
             return more
@@ -189,29 +187,43 @@ class Worker:
         await self._advance(back, limit)
         now = self._loop.time()
         gap = max(each.place.seq for each in at_work) - back[0].place.seq
-        self._back_at = now + self._rest_s(now - began, gap)
+        self._back_at = now + self._pace.build_rest_s(now - began, gap)
 
     async def _pause(self, seconds: float) -> None:
         """Or until a reader waits."""
-        await set_within(self._hurry, seconds)
+        if seconds > 0:
+            await set_within(self._hurry, seconds)
         self._hurry.clear()
+
+    async def _fold_ahead(self, group: Sequence[Followed], until: float) -> None:
+        """While these rest, folds what this gateway commits, as long as their outputs can; ends early where a
+        reader waits. Raises Overtaken where their rows become too long to be held together."""
+        p = group[0].build.p
+        while all(each.output.can_fold_ahead for each in group):
+            seconds = min(until - self._loop.time(), AHEAD_EVERY_S)
+            if seconds <= 0 or self._stale or await set_within(self._hurry, seconds):
+                return
+            appends = self._events.appends_here(p, group[0].place)
+            if not appends:
+                continue
+            if has_long(appends):
+                return
+            mine = [each for each in appends if each.stream.tenant == self.tenant]
+            try:
+                for each in group:
+                    await each.output.fold_ahead(mine, each.rows)
+            except TooMuch:
+                raise Overtaken from None
+            self._ahead += sum([len(each.events) for each in mine])
+            for each in group:
+                each.place = end_of(appends[-1])
+            self._passed()
 
     async def _until_woken(self, at: float) -> None:
         """Or until then."""
         self.at_work = False
         await set_within(self._wake, at - self._loop.time())
         self.at_work = True
-
-    def _rest_s(self, took_s: float, gap: int) -> float:
-        """Behind a page of a build that is `gap` positions behind: none but while events are committed."""
-        if not self._busy():
-            return 0.0
-        now = self._loop.time()
-        if now - self._gap_at > _GAP_EVERY_S:
-            catches_up = gap < 0.98 * self._gap
-            self._rests = min(self._rests * 1.5, RESTS) if catches_up else max(self._rests / 2, RESTS_LEAST)
-            self._gap, self._gap_at = gap, now
-        return self._rests * took_s
 
     def _at_work(self) -> list[Followed]:
         building = 0
@@ -246,7 +258,7 @@ class Worker:
         """By a page, or by some where more is left, no further than `limit`; whether there is more to read.
         While a page is folded, the next one is read, and the one before is written."""
         until = self._loop.time() + AT_ONCE_S
-        self._folded = 0
+        self._folded, self._ahead = self._ahead, 0
         reading: asyncio.Task[Page] | None = None
         writing: asyncio.Task[None] | None = None
         try:
@@ -292,6 +304,7 @@ class Worker:
         """What the page does, or as many of its first appends as can be held at once. A follower that reads
         what it wrote folds last, and once: it finds no page too much."""
         in_order = sorted(group, key=lambda each: each.output.reads_back)
+        ahead = any(each.output.is_ahead for each in group)
         while True:
             try:
                 changes = {
@@ -299,6 +312,8 @@ class Worker:
                     for each in in_order
                 }
             except TooMuch:
+                if ahead:
+                    raise Overtaken from None
                 page = page.first_half()
                 continue
             return [changes[each.build.id] for each in group], page
@@ -321,7 +336,8 @@ class Worker:
     def _is_worth_writing(self, group: Sequence[Followed], page: Page) -> bool:
         """Whether there are events, or a build serves from here on, or many of other tenants' lie behind."""
         far = page.reached.seq - group[0].build.place.seq >= MOVE_EVERY
-        return bool(page.events) or far or bool(self._would_serve(group, page))
+        ahead = any(each.output.is_ahead for each in group)
+        return bool(page.events) or ahead or far or bool(self._would_serve(group, page))
 
     async def _commit(
         self, group: Sequence[Followed], page: Page, changes: Sequence[Changes], began: float
@@ -378,11 +394,6 @@ class Worker:
             if page.reached.seq >= furthest and (page.caught_up or (before and page.reached.seq == furthest)):
                 found.append(each)
         return found
-
-
-def rest_s(took_s: float, *, pressed: bool) -> float:
-    """Of builds that serve, behind a page that took so long."""
-    return PRESSED_S if pressed else min(SERVES_RESTS * took_s, SERVES_RESTS_MOST_S)
 
 
 def _retrieved(reading: asyncio.Task[Page]) -> None:

@@ -6,7 +6,7 @@ Owns: which handlers do nothing but count, and sums that are exact. What is writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -64,7 +64,7 @@ def counts_of(handler: Handler) -> Counts | None:
 
 
 class Counters:
-    """Of one `draft`, whose fields are as they should be only after `settle`."""
+    """Of one `draft`, whose fields are as they should be only after `write` or `settle`."""
 
     __slots__ = ("_begun", "_sums", "draft")
 
@@ -83,6 +83,10 @@ class Counters:
             if number is None:
                 return False
             numbers.append(number)
+        return self.add(counts, numbers)
+
+    def add(self, counts: Counts, numbers: Sequence[tuple[int, int]]) -> bool:
+        """As `take`, where `numbers` are those of the fields of `others`."""
         if self._begun is not counts and not self._begin(counts):
             return False
         sums = self._sums
@@ -123,7 +127,13 @@ class Counters:
         return True
 
     def settle(self) -> None:
-        """Writes the sums."""
+        """Writes the sums, which end here."""
+        self.write()
+        self._sums.clear()
+        self._begun = None
+
+    def write(self) -> None:
+        """Writes the sums, which go on: until they are settled nothing else may change the draft."""
         fields = self.draft.fields
         for name, (total, scale) in self._sums.items():
             text = b"%d" % abs(total)
@@ -131,5 +141,3 @@ class Counters:
                 text = text.zfill(scale + 1)
                 text = b"%b.%b" % (text[:-scale], text[-scale:])
             fields[name] = Raw(b"-" + text if total < 0 else text)
-        self._sums.clear()
-        self._begun = None

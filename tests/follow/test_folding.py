@@ -12,10 +12,11 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.events import Recorded, Stream
+from gateway.follow.drafts import LIGHT_COUNTS
 from gateway.follow.joins import JoinOutput
 from gateway.follow.lists import ListOutput
 from gateway.follow.model import Changes, Event
-from gateway.follow.projections import LIGHT_COUNTS, ProjectionOutput
+from gateway.follow.projections import ProjectionOutput
 from gateway.follow.row_cache import RowCache
 from gateway.follow.states import AggregateStates
 from gateway.follow.threads import LIGHT_BYTES, LIGHT_EVENTS, Steps, Turn, folding

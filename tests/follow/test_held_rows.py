@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from gateway.follow import events, lists, projections, states, worker
+from gateway.follow import drafts, events, lists, projections, states, worker
 from gateway.follow.model import Row
 from gateway.follow.row_cache import ROW_BYTES, RowCache
 from tests.follow.conftest import SPEC, Shop
@@ -35,7 +35,7 @@ NOTES: dict[str, Any] = {
 
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lists, projections, states):
+    for module in (drafts, lists, projections, states):
         monkeypatch.setattr(module, "ROWS_BYTES_MAX", BOUND)
 
 

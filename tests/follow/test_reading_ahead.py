@@ -12,6 +12,7 @@ from gateway.config import Config
 from gateway.follow.declarations import Declarations
 from gateway.follow.events import APPEND_EVENTS_MAX, Events, Page
 from gateway.follow.model import Build, Changes, Event
+from gateway.follow.output import NeverAhead
 from gateway.follow.row_cache import RowCache
 from gateway.follow.worker import Worker
 from gateway.log.epoch.settling import settling_without_log
@@ -39,7 +40,7 @@ class Noted(Events):
         return await super().page(tenant, p, after, types)
 
 
-class Folds:
+class Folds(NeverAhead):
     """Folds nothing, and its first page only once the second one was asked for."""
 
     types = frozenset(("order",))

@@ -16,9 +16,11 @@ from gateway.events import Stream
 from gateway.follow.declarations import Declarations
 from gateway.follow.events import Events, Page
 from gateway.follow.model import Build, Changes, Event
+from gateway.follow.output import NeverAhead
+from gateway.follow.pace import rest_s
 from gateway.follow.recent import BYTES_MAX, EACH_BYTES, Recent
 from gateway.follow.row_cache import RowCache
-from gateway.follow.worker import Worker, rest_s
+from gateway.follow.worker import Worker
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
@@ -96,7 +98,7 @@ class Counted(Events):
         return await super().page(tenant, p, after, types)
 
 
-class Keeps:
+class Keeps(NeverAhead):
     """A list of aggregates without anything in them."""
 
     types = TYPES

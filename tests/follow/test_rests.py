@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from gateway.config import Config
-from gateway.follow import runner
-from gateway.follow import worker as workers
+from gateway.follow import pace, runner
 from gateway.follow.database import fetch
 from gateway.follow.declarations import Declarations
 from gateway.follow.model import Build
 from gateway.follow.moves import Moves
+from gateway.follow.output import NeverAhead
 from gateway.follow.reading import Reading
 from gateway.follow.threads import LIGHT_EVENTS
 from gateway.follow.worker import Followed, Worker
@@ -62,14 +62,14 @@ async def turns_of(builds: Sequence[Build], *, pressed: bool) -> AsyncIterator[T
     worker = Turns(bytes(16), nothing, nothing, nothing, nothing, lambda: True, lambda: pressed)
     worker.turns, worker._stale = [], False
     for each in builds:
-        worker._followed[each.id] = Followed(each, nothing, nothing, each.place)
+        worker._followed[each.id] = Followed(each, cast(Any, NeverAhead()), nothing, each.place)
     task = asyncio.create_task(worker.run())
     yield worker
     await ended([task])
 
 
 async def test_a_reader_who_waits_ends_the_rest_of_a_busy_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "PRESSED_S", HOUR_S)
+    monkeypatch.setattr(pace, "PRESSED_S", HOUR_S)
     async with turns_of([BUILD], pressed=True) as worker:
         for count in (1, 2, 3):
             await drive.until(lambda: len(worker.turns) == count)  # noqa: B023
@@ -78,7 +78,7 @@ async def test_a_reader_who_waits_ends_the_rest_of_a_busy_gateway(monkeypatch: p
 
 
 async def test_what_serves_is_updated_while_a_build_behind_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "RESTS", HOUR_S / 0.002)
+    monkeypatch.setattr(pace, "RESTS", HOUR_S / 0.002)
     building = replace(BUILD, id=2, state="building", place=Place(7, b""))
     async with turns_of([BUILD, building], pressed=False) as worker:
         await drive.until(lambda: worker.turns.count("serving") > 5)
