@@ -22,7 +22,7 @@ from gateway.events import Claim, Event, Recorded, Spread, Stream, revised
 from gateway.names.claims import claims_of
 from gateway.names.records import Record, record_of
 from gateway.outcomes import ImplicationRefused, RuleViolated
-from gateway.state import EMPTY, Folded
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Budget, Folded, TakesLong
 from gateway.state.implications import Emitted, Unfit, emitted, view_of
 from gateway.state.rules import Budgets, Violation, judge_within
 from gateway.stored_extra import RecordSaid, split, with_record
@@ -31,6 +31,7 @@ from spec.identity import IdentityRule
 from spec.implications import is_overlay, made_by_content
 from spec.model import AggregateType, EventType
 from spec.tags import TagFault, tags_of
+from spec.violations import AT_ONCE_WORK_MAX, values_in
 
 Code = Literal["invalid_identifier", "schema_violation", "invalid_tag", "invalid_claim"]
 
@@ -188,12 +189,19 @@ class Judging(msgspec.Struct, eq=False):
         if len(found) > room:
             why = f"One append implies at most {IMPLIED_MAX} events."
             raise _Refused(ImplicationRefused(row.own, "invalid_field", why, f"{base}{found[-1].path}"))
-        return [self._row(row, n, each, f"{base}{each.path}") for n, each in enumerate(found)]
+        return [
+            self._row(row, n, each, f"{base}{each.path}", budgets.judging) for n, each in enumerate(found)
+        ]
 
-    def _row(self, cause: _Row, number: int, each: Emitted, path: str) -> _Row:
-        """Raises _Refused."""
+    def _row(self, cause: _Row, number: int, each: Emitted, path: str, budget: Budget) -> _Row:
+        """Raises _Refused, and TakesLong where its schema takes more to check it than may be done at once."""
         of = self.deployed.spec.aggregate_types[each.emit.aggregate_type]
         event_type, event_id = of.events[each.emit.event_type], derived_id(cause.event.id, number)
+        if budget.at_once is not None:
+            if not event_type.is_light(each.data):
+                raise TakesLong
+            work = values_in(each.data) * event_type.compiled.weight
+            budget.work(AT_ONCE_LOOKS * work // AT_ONCE_WORK_MAX)
         tenant = cause.stream.tenant
         try:
             found = admitted(
