@@ -20,7 +20,8 @@ def _one_scope() -> None:
 def _graded_by_none() -> None:
     from gateway.aggregates.records import Records
 
-    edit(Records, "_before", "if ref is None or said.source == ref:", "if False:")
+    found = "record_before(self._log, stream, ref, self._mapped_to)"
+    edit(Records, "_before", f"await {found}", f"(await {found})[0], None")
 
 
 def _not_skipped() -> None:
@@ -36,10 +37,10 @@ def _numbers_with_gaps() -> None:
 
 
 BUILDS: dict[str, Build] = {
-    "one-scope": Build("takes equal ids of two files for one", _one_scope),
-    "graded-by-none": Build("forgets the record before", _graded_by_none),
-    "not-skipped": Build("writes what is unchanged", _not_skipped),
-    "numbers-with-gaps": Build("leaves a number out with each batch", _numbers_with_gaps),
+    "one-scope": Build("treats equal ids of two files as one", _one_scope),
+    "graded-by-none": Build("forgets the previous record", _graded_by_none),
+    "not-skipped": Build("writes unchanged records", _not_skipped),
+    "numbers-with-gaps": Build("skips a number with each batch", _numbers_with_gaps),
 }
 
 argv = partial(argv_of, "tests.named.bad")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.outgoing.stand import open_stand_at
-from tests.states.bad import BUILDS, argv
+from tests.states.bad import argv
 from tests.states.campaign import Campaign
 from tests.states.checker import History, Read, Stored, Variant, apply, check, spec_of, variant_of
 from tests.support.servers import Servers
@@ -75,18 +75,3 @@ def test_a_spec_of_the_campaign_is_read_back() -> None:
     for variant in SPECS.values():
         assert variant_of(spec_of(variant)) == variant
     assert variant_of({"aggregate_types": {}}) is None
-
-
-@pytest.mark.parametrize("name", BUILDS)
-def test_what_a_bad_build_takes_out_is_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gateway.aggregates import folder, kept, recent
-    from gateway.http.api import states
-    from gateway.log import postgres
-
-    monkeypatch.setattr(kept, "handlers_digest", kept.handlers_digest)
-    monkeypatch.setattr(kept, "_NOT_OF_A_FOLD", kept._NOT_OF_A_FOLD)
-    monkeypatch.setattr(folder.Folder, "place", folder.Folder.place)
-    monkeypatch.setattr(recent.RecentEvents, "add", recent.RecentEvents.add)
-    monkeypatch.setattr(states, "place_of", states.place_of)
-    monkeypatch.setitem(postgres.SQL, "kept_nearest", postgres.SQL["kept_nearest"])
-    BUILDS[name].spoil()
