@@ -275,7 +275,8 @@ class Coordinator:
         PostgresTrouble where it could not be appended in time: tried again, it is the same append."""
         until = time.monotonic() + APPEND_S
         deployed = await self._spec_of(tenant, 0)
-        assert deployed is not None
+        if deployed is None or deployed.revision < stands.state.spec_rev:
+            raise PostgresTrouble("the spec by which a saga began is not known here yet")
         stream = sagas.stream_of(tenant, str(UUID(bytes=stands.id)))
 
         def data(streams: Sequence[Stream], ids: Sequence[str]) -> bytes:

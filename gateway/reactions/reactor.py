@@ -36,7 +36,7 @@ from gateway.follow.threads import folding, taking
 from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
-from gateway.reactions.database import connection, fetch, statement
+from gateway.reactions.database import Unreadable, connection, fetch, statement
 from gateway.reactions.firing import FIRE_EVERY_S, REASON_CHARS_MAX, Firing, Full
 from gateway.reactions.retention import FORGET_EVERY_S, forget
 from gateway.reactions.timers import Faulty, Timer, timers_of
@@ -47,7 +47,7 @@ from gateway.relay.repeated import Repeated
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
-from spec.model import EventType
+from spec.model import EventType, Spec
 from spec.parse import parse_deployed
 from spec.sagas import SAGA_TYPE
 
@@ -63,6 +63,8 @@ FOLLOWED_S: Final = 5.0
 TENANTS_AT_ONCE: Final = 8
 """Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""
 AGAIN_S: Final = 1.0
+LEFT_S: Final = 10.0
+"""A tenant with a spec that this process can't read is left to others for so long."""
 TIMERS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of the timers that a page of events sets, those that are held until its place is written, and those of one
 event more."""
@@ -119,6 +121,8 @@ class Reactor:
         self._following: dict[bytes, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(TENANTS_AT_ONCE)
         self._delayed: set[bytes] = set()
+        self._left: dict[bytes, float] = {}
+        """Tenants that another process may have, and until when."""
         self._caught_up: dict[bytes, datetime] = {}
         self._repeated = Repeated(logger)
 
@@ -177,7 +181,10 @@ class Reactor:
         self._leases_at = time.monotonic() + LEASES_EVERY_S
         caught_up, self._caught_up = self._caught_up, {}
         seen = [PgUUID(tenant) for tenant in caught_up], list(caught_up.values())
-        held = await fetch(self._pool, "hold_reacting", self.owner, self._lease_s, TENANTS_MAX, *seen)
+        now = time.monotonic()
+        self._left = {tenant: until for tenant, until in self._left.items() if until > now}
+        left = [PgUUID(tenant) for tenant in self._left]
+        held = await fetch(self._pool, "hold_reacting", self.owner, self._lease_s, TENANTS_MAX, *seen, left)
         self._hear(of_commits=bool(held))
         for row in held:
             tenant = row["tenant"].bytes
@@ -215,6 +222,8 @@ class Reactor:
                 await self._follow(tenant, row)
             self._delayed.discard(tenant)
         except (PostgresTrouble, Busy) as trouble:
+            if isinstance(trouble, Unreadable):
+                self._left[tenant] = time.monotonic() + LEFT_S
             if tenant not in self._delayed:
                 told = {"tenant": str(UUID(bytes=tenant)), "reason": str(trouble)}
                 logger.warning("reactions_delayed", extra=told)
@@ -228,9 +237,9 @@ class Reactor:
         """Up to the newest event, a page at a time, as long as the lease holds."""
         p, after, since = row["p"], Place(row["seq"], bytes(row["mark"])), row["caught_up_at"]
         until = time.monotonic() + FOLLOWED_S
-        deployed = self._catalog.deployed(UUID(bytes=tenant))
-        types = () if deployed is None else (*deployed.spec.aggregate_types, SAGA_TYPE)
+        deployed = await self._serving(tenant)
         while time.monotonic() < until:
+            types = (*deployed.spec.aggregate_types, SAGA_TYPE)
             try:
                 page = await self._events.page(tenant, p, after, types)
             except LostPlace:
@@ -240,6 +249,10 @@ class Reactor:
                 continue
             if page.reached.seq <= after.seq:
                 break
+            newest = max([each.recorded.event.spec_rev for each in page.events], default=0)
+            if newest > deployed.revision:
+                deployed = await self._serving(tenant, newest)
+                continue  # once more, with the data of types that are new
             timers = await self._timers(tenant, page.events, since)
             rows = await self.coordinator.look(tenant, page.events)
             if not await self._move(tenant, after, page.reached, timers, since, rows):
@@ -265,9 +278,7 @@ class Reactor:
             event_type = await self._type_of(tenant, event)
             if event_type is None or not event_type.schedules:
                 continue
-            deployed = self._catalog.deployed(UUID(bytes=tenant))
-            if deployed is None:
-                continue
+            deployed = await self._serving(tenant)
             stream, version = event.recorded.stream, event.recorded.version
             state = (await self._folder.at(stream, deployed, version)).data_json
             work = partial(
@@ -296,6 +307,17 @@ class Reactor:
         declared = deployed.spec.aggregate_types.get(recorded.stream.aggregate_type)
         return None if declared is None else declared.events.get(recorded.event.type)
 
+    async def _serving(self, tenant: bytes, revision: int = 0) -> Deployed:
+        """The spec that serves, of this revision or a later one: other gateways may know it sooner. Raises
+        Unreadable, and PostgresTrouble."""
+        deployed = self._catalog.deployed(UUID(bytes=tenant))
+        if deployed is None or deployed.revision < revision:
+            await self._catalog.refresh()
+            deployed = self._catalog.deployed(UUID(bytes=tenant))
+        if deployed is None or deployed.revision < revision:
+            raise Unreadable(f"Revision {revision or 'of now'} of the spec can't be read by this process.")
+        return deployed
+
     async def _spec_by(self, tenant: bytes, revision: int) -> Deployed | None:
         """Of a revision; 0 is the one that serves."""
         return await self._spec(tenant, revision) if revision else self._catalog.deployed(UUID(bytes=tenant))
@@ -305,10 +327,9 @@ class Reactor:
         if key not in self._specs:
             rows = await fetch(self._pool, "spec_of", PgUUID(tenant), revision)
             read = await asyncio.to_thread(parse_deployed, rows[0]["document"]) if rows else None
-            known = read is not None and not isinstance(read, Faults)
-            self._specs[key] = (
-                Deployed(revision, read, rows[0]["document"], salt=bytes(rows[0]["salt"])) if known else None  # type: ignore[arg-type]
-            )
+            if isinstance(read, Faults):
+                raise Unreadable(f"Revision {revision} of the spec can't be read by this process.")
+            self._specs[key] = None if read is None else _deployed(revision, read, rows[0])
             if len(self._specs) > SPECS_KEPT:
                 self._specs.popitem(last=False)
         return self._specs[key]
@@ -344,6 +365,10 @@ class Reactor:
 def rest_after(took_s: float) -> float:
     """How long the next count waits beyond COUNT_EVERY_S, in seconds."""
     return min(COUNT_RESTS * took_s, COUNT_REST_MAX_S)
+
+
+def _deployed(revision: int, spec: Spec, row: Any) -> Deployed:
+    return Deployed(revision, spec, row["document"], salt=bytes(row["salt"]))
 
 
 def _behind_its_append(timer: Timer, events: Sequence[Event], n: int) -> Timer:

@@ -115,12 +115,14 @@ SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $1 ORDER BY seq D
 
 -- name: hold_reacting
 -- Tenants for this process: those that it may have and that were held longest ago. $1 owner, $2 lease in seconds, $3 how
--- many at most, $4 tenants that it was caught up with, $5 when. Nothing waits for the disk: a lease that is lost costs work.
+-- many at most, $4 tenants that it was caught up with, $5 when, $6 tenants that it leaves to others. Nothing waits for the
+-- disk: a lease that is lost costs work.
 UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second',
     caught_up_at = coalesce(
         (SELECT at FROM unnest($4::uuid[], $5::timestamptz[]) AS seen (id, at) WHERE seen.id = reacting.tenant), caught_up_at)
 WHERE tenant = ANY (ARRAY(
-    SELECT tenant FROM reacting WHERE owner = $1 OR lease_until IS NULL OR lease_until < now()
+    SELECT tenant FROM reacting
+    WHERE (owner = $1 OR lease_until IS NULL OR lease_until < now()) AND tenant <> ALL ($6::uuid[])
     ORDER BY lease_until NULLS FIRST, tenant LIMIT $3 FOR UPDATE SKIP LOCKED
 ))
 RETURNING tenant, p, seq, mark, caught_up_at, now() AS at, set_config('synchronous_commit', 'off', true)
