@@ -87,12 +87,24 @@ def _across_a_gap() -> None:
     recent._Run.behind = behind  # type: ignore[method-assign]
 
 
+def _ahead_unwritten() -> None:
+    from gateway.follow import projections
+
+    edit(
+        projections.ProjectionOutput,
+        "fold",
+        "if self._open.is_begun else OpenRows()",
+        "if False else OpenRows()",
+    )
+
+
 BUILDS: dict[str, Build] = {
     "rows-apart": Build("writes places and rows apart", _rows_apart),
     "no-swap": Build("moves a place whoever has moved it, and takes what another holds", _no_swap),
     "serves-early": Build("serves a build before it has caught up", _serves_early),
     "half-an-append": Build("ends a page within an append", _half_an_append),
     "across-a-gap": Build("takes what its gateway commits for all that is committed", _across_a_gap),
+    "ahead-unwritten": Build("moves a place over what was folded ahead, without its rows", _ahead_unwritten),
 }
 
 

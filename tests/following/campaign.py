@@ -98,6 +98,18 @@ def spec_with(factor: int) -> dict[str, Any]:
     return spec
 
 
+def counts_with(factor: int) -> dict[str, Any]:
+    """The neighbour's: its projection only counts, so a busy gateway folds it while its rows rest."""
+    spec = spec_with(factor)
+    del spec["aggregate_types"]["order"]["list"]
+    do = [
+        {"increment": {"target": "orders", "value": factor}},
+        {"increment": {"target": "spent", "value": "$.data.total"}},
+    ]
+    spec["projections"] = {"counts": {"on": {"order.was_placed": {"key": "$.data.customer_id", "do": do}}}}
+    return spec
+
+
 @dataclass(slots=True)
 class Result:
     seed: int
@@ -120,6 +132,7 @@ class Campaign:
         self._orders = [new_id() for _ in range(ORDERS)]
         self._ended = False
         self._floor: dict[str, int] = {}
+        self._tenants = stand.tenant.id, stand.neighbour.id
         self._headers = {"authorization": f"Bearer {stand.tenant.admin}"}
         self.result = Result(seed)
 
@@ -162,6 +175,9 @@ class Campaign:
 
     async def _append(self, client: httpx.AsyncClient, url: str, rng: random.Random) -> None:
         actor = {"actor": {"type": "user", "id": "global"}}
+        if rng.random() < 0.3:
+            await self._count(client, url, rng)
+            return
         if rng.random() < 0.1:
             key, kind = rng.choice(self._customers), rng.choice(("was_named", "was_named", "was_closed"))
             body = {"data": {"name": f"n{rng.randrange(100)}"}, "metadata": actor}
@@ -176,6 +192,18 @@ class Campaign:
         response = await client.post(f"{url}/order/{key}", json={"events": events, "metadata": actor})
         if response.status_code == 201 and rng.random() < 0.1:
             await self._read_own(client, url, key, response.json())
+
+    async def _count(self, client: httpx.AsyncClient, url: str, rng: random.Random) -> None:
+        events = [
+            {
+                "type": "was_placed",
+                "data": {"customer_id": rng.choice(self._customers), "total": rng.randrange(100)},
+            }
+            for _ in range(rng.choice((1, 3, 50)))
+        ]
+        body = {"events": events, "metadata": {"actor": {"type": "user", "id": "global"}}}
+        headers = {"authorization": f"Bearer {self._stand.neighbour.admin}"}
+        await client.post(f"{url}/order/{rng.choice(self._orders)}", json=body, headers=headers)
 
     async def _read_own(self, client: httpx.AsyncClient, url: str, key: str, receipt: Any) -> None:
         """Who waits for the position of a receipt sees the append, or is told that it can't yet."""
@@ -192,11 +220,11 @@ class Campaign:
         while not self._ended:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
-                events, seen = await observe(self._stand.servers.postgres_url, self._stand.tenant.id)
+                for tenant in self._tenants:
+                    self._check(*await observe(self._stand.servers.postgres_url, tenant))
             except ERRORS:
                 continue
             self.result.looks += 1
-            self._check(events, seen)
 
     def _check(self, events: list[Stored], seen: list[Seen]) -> None:
         self.result.violations += check(events, seen)
@@ -221,9 +249,9 @@ class Campaign:
         import uuid
 
         async with asyncpg.create_pool(self._stand.servers.postgres_url, min_size=0, max_size=1) as pool:
-            document = json.dumps(spec_with(factor)).encode()
-            done = await specs.deploy(pool, uuid.UUID(self._stand.tenant.id), document, {}, force=True)
-        assert isinstance(done, specs.Accepted), done
+            for tenant, spec in zip(self._tenants, (spec_with(factor), counts_with(factor)), strict=True):
+                done = await specs.deploy(pool, uuid.UUID(tenant), json.dumps(spec).encode(), {}, force=True)
+                assert isinstance(done, specs.Accepted), done
 
     async def _lose(self) -> None:
         """Redis loses all that it has; Postgres is restarted, and may lose what it had not written yet."""
@@ -242,15 +270,18 @@ class Campaign:
 
     async def _settled(self) -> None:
         """All that is committed has to get into the last definition of everything."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + QUIET_S
+        until = asyncio.get_running_loop().time() + QUIET_S
+        for tenant, followers in zip(self._tenants, (3, 1), strict=True):
+            await self._settle(tenant, followers, until)
+
+    async def _settle(self, tenant: str, followers: int, until: float) -> None:
         while True:
-            events, seen = await observe(self._stand.servers.postgres_url, self._stand.tenant.id)
-            serving = {each.name: each for each in seen if each.state == "serving"}
-            self.result.committed = len(events)
+            events, seen = await observe(self._stand.servers.postgres_url, tenant)
+            serving = {each.name for each in seen if each.state == "serving"}
             last = events[-1].seq if events else 0
-            done = len(serving) == 3 and all(each.seq >= last for each in seen) and len(seen) == 3
-            if done or loop.time() > until:
+            done = len(serving) == len(seen) == followers and all(each.seq >= last for each in seen)
+            if done or asyncio.get_running_loop().time() > until:
+                self.result.committed += len(events)
                 self._check(events, seen)
                 if not done:
                     stands = {f"{each.name} {each.state}": each.seq for each in seen}

@@ -100,6 +100,16 @@ def fold_details(events: Iterable[Stored], factor: int) -> dict[str, Any]:
     }
 
 
+def fold_counts(events: Iterable[Stored], factor: int) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for each in events:
+        if each.type == "was_placed":
+            row = rows.setdefault(each.data["customer_id"], {"orders": 0, "spent": 0})
+            row["orders"] += factor
+            row["spent"] += each.data["total"]
+    return rows
+
+
 class Switch(NamedTuple):
     """A build that began to serve where another one had served: where each stood."""
 
@@ -116,7 +126,7 @@ def check_switches(switches: Iterable[Switch]) -> list[Violation]:
     ]
 
 
-FOLDS = {"order": fold_list, "totals": fold_totals, "details": fold_details}
+FOLDS = {"order": fold_list, "totals": fold_totals, "details": fold_details, "counts": fold_counts}
 
 
 async def observe(postgres_url: str, tenant: str) -> tuple[list[Stored], list[Seen]]:
