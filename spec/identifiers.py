@@ -143,11 +143,15 @@ def _uuid_reason(text: str, digits: str) -> str:
 
 
 def decode_segment(raw: bytes) -> str | None:
-    """The text of one raw path segment: percent-decoding, once, strictly as UTF-8.
+    """The text of one raw path segment: as `decode_text`, and None when it is `.` or `..`. `%2F` is a
+    character of the segment, never a separator."""
+    text = decode_text(raw)
+    return None if text in (".", "..") else text
 
-    None when a `%` is not followed by two hex digits, when the bytes are not UTF-8, when the text holds a
-    control character, or when it is `.` or `..`. `%2F` is a character of the segment, never a separator.
-    """
+
+def decode_text(raw: bytes) -> str | None:
+    """Percent-decoding, once, strictly as UTF-8. None when a `%` is not followed by two hex digits, when the
+    bytes are not UTF-8, or when the text holds a control character."""
     if b"%" in raw:
         if not _ESCAPED.fullmatch(raw):
             return None
@@ -156,9 +160,7 @@ def decode_segment(raw: bytes) -> str | None:
         text = raw.decode("utf-8", "strict")
     except UnicodeDecodeError:
         return None
-    if text in (".", "..") or _CONTROL.search(text):
-        return None
-    return text
+    return None if _CONTROL.search(text) else text
 
 
 def mint_humane(random_bytes: bytes) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 
 from gateway.errors import Refusal
 from spec.errors import nearest, shown
-from spec.identifiers import NAME_GRAMMAR, decode_segment
+from spec.identifiers import NAME_GRAMMAR, decode_text
 
 UNIX_SECONDS_MIN: Final = -62_135_596_800
 """The first second of the year 1."""
@@ -29,7 +29,7 @@ def undeclared(query: bytes, names: Collection[str]) -> Refusal | None:
     """The refusal of the first parameter of a raw query (without its `?`) that is not among `names`."""
     for pair in query.split(b"&"):
         raw_name = pair.partition(b"=")[0]
-        name = decode_segment(raw_name)
+        name = decode_text(raw_name)
         if not raw_name or name in names or _family(name) in names:
             continue
         given = raw_name.decode("latin-1") if name is None else name
@@ -49,16 +49,14 @@ def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:
     found: dict[str, str] = {}
     for pair in query.split(b"&") if query else ():
         raw_name, _, raw_value = pair.partition(b"=")
-        name = decode_segment(raw_name)
+        name = decode_text(raw_name)
         if name is None or name not in known:
             continue
         if name in found:
             return _refusal(name, "is given twice; send it once")
-        value = decode_segment(raw_value)
+        value = decode_text(raw_value)
         if value is None:
-            return _refusal(
-                name, "must be percent-encoded UTF-8 without control characters, and neither `.` nor `..`"
-            )
+            return _refusal(name, "must be percent-encoded UTF-8 without control characters")
         found[name] = value
     return found
 

@@ -142,14 +142,17 @@ def test_a_known_parameter_that_cannot_be_read_or_comes_twice_is_refused(raw: by
     assert refused(query.parse(raw, KNOWN)) == path
 
 
-@pytest.mark.parametrize("raw", [b"at=%00", b"at=..", b"at=%ff"])
+@pytest.mark.parametrize("raw", [b"at=%00", b"at=%ff"])
 def test_what_can_not_be_read_is_told_what_may_stand_there(raw: bytes) -> None:
     answer = query.parse(raw, KNOWN)
     assert isinstance(answer, Refusal)
     assert answer.error == (
-        "The query parameter `at` must be percent-encoded UTF-8 without control characters, "
-        "and neither `.` nor `..`."
+        "The query parameter `at` must be percent-encoded UTF-8 without control characters."
     )
+
+
+def test_dots_are_no_path_in_a_query() -> None:
+    assert query.parse(b"at=..&order=%2e", KNOWN) == {"at": "..", "order": "."}
 
 
 def test_an_integer_is_plain_ascii_digits_within_its_range() -> None:

@@ -42,6 +42,12 @@ async def test_an_idempotency_key_finds_the_receipt_of_its_append(client: httpx.
     )
 
 
+@pytest.mark.parametrize("idempotency_key", [".", "..", "a+b&c=%41", '"5"'])
+async def test_any_idempotency_key_can_be_asked_for(client: httpx.AsyncClient, idempotency_key: str) -> None:
+    done = await append(client, "order", new_id(), "was_noted", 1, {"idempotency-key": idempotency_key})
+    assert await receipt(client, idempotency_key=idempotency_key) == done.json()
+
+
 async def test_an_event_id_finds_it_whether_the_client_chose_it_or_not(client: httpx.AsyncClient) -> None:
     key, chosen = new_id(), new_event_id()
     body = envelope(1, event_id=chosen)
