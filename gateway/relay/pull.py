@@ -318,8 +318,9 @@ async def _acked_to(conn: Any, of: Subscribed, straggler: RetryEntry, acked: set
     if straggler.event_id not in acked:
         return None
     last = straggler.claimed_to or straggler.version
+    most = min(last - straggler.version + 1, CLAIM_EVENTS_MAX)  # so no more bytes than were claimed
     entries = await database.next_of_aggregate(
-        conn, of, straggler.aggregate, straggler.version, of.place.seq, CLAIM_EVENTS_MAX
+        conn, of, straggler.aggregate, straggler.version, of.place.seq, most
     )
     to = straggler.version
     for entry in entries:

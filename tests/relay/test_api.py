@@ -18,6 +18,7 @@ from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.request import Head
+from gateway.relay import database
 from gateway.relay.pull import CLAIM_BYTES_MAX
 from gateway.relay.subscription_rows import SUBSCRIPTIONS_MAX, Declared, SubscriptionRows
 from tests.http import raw
@@ -510,7 +511,18 @@ async def test_an_aggregate_whose_last_event_is_skipped_waits_no_more_and_contin
     assert [each["version"] for each in claimed] == [2]
 
 
-async def test_who_acks_a_part_of_each_claim_gets_on(bench: Bench, client: httpx.AsyncClient) -> None:
+async def test_who_acks_a_part_of_each_claim_gets_on(
+    bench: Bench, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    next_of_aggregate = database.next_of_aggregate
+
+    async def counted(*args: Any) -> Any:
+        found = await next_of_aggregate(*args)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(database, "next_of_aggregate", counted)
     one = "/_/subscriptions/work"
     target = {"type": "pull", "lease_s": 0.05, "attempts_max": 3}
     await client.put(one, json={"start": "beginning", "target": target})
@@ -521,6 +533,7 @@ async def test_who_acks_a_part_of_each_claim_gets_on(bench: Bench, client: httpx
         acked.append(events[0]["version"])
         await client.post(f"{one}/ack", json={"ids": [events[0]["id"]]})
     assert acked == list(range(1, 13))
+    assert max(read) == 2
 
 
 async def test_an_aggregate_that_is_out_holds_up_no_other_however_much_comes_behind_it(
