@@ -231,7 +231,7 @@ def _number_in(query: Parameters) -> int:
     """The number behind which a page begins. Raises Refused."""
     text = query.text("after") or "0"
     if not text.isascii() or not text.isdigit() or int(text) > CHILD_NUMBER_MAX:
-        raise Refused(Refusal("invalid_field", "`after` is the `next` of the page before.", "after"))
+        raise Refused(Refusal("invalid_field", "`after` is the `next` of the previous page.", "after"))
     return int(text)
 
 
