@@ -13,17 +13,13 @@ import msgspec
 from gateway.appends import Appended, FeedPlace
 from gateway.errors import Refusal
 from gateway.event_json import event_json, fed_json
-from gateway.events import Recorded, Stream
+from gateway.events import Stream
 from gateway.relay.position import encode_place
 from spec.identifiers import uuid_text
 
-__all__ = ["event_json", "events_json", "fed_json"]
+__all__ = ["event_json", "fed_json"]
 
 encode = msgspec.json.Encoder().encode
-
-
-def events_json(events: tuple[Recorded, ...]) -> bytes:
-    return b"[" + b",".join([event_json(each) for each in events]) + b"]"
 
 
 def receipt_json(done: Appended) -> bytes:

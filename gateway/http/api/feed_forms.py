@@ -10,7 +10,7 @@ from gateway.http.api.follow import in_one_line
 from gateway.http.request import Send
 from gateway.http.unread import LARGE_BYTES
 from gateway.relay.outbox import Entry, Page
-from gateway.relay.position import START, Place, encode, encode_one
+from gateway.relay.position import START, Place, encode, encode_one, encode_place
 
 EVENTS_AT_ONCE = 50
 """Made without a pause: appends meanwhile do not wait for all of a page."""
@@ -54,7 +54,8 @@ def _events(page: Page) -> list[bytes]:
 
 
 def event_of(p: int, entry: Entry) -> bytes:
-    return render.fed_json(entry.recorded, encode_one(p, entry.place))
+    place = entry.place
+    return render.fed_json(entry.recorded, encode_place(p, place.seq, place.mark))
 
 
 def message_of(p: int, entry: Entry) -> bytes:

@@ -81,11 +81,15 @@ class Reads:
         canonical = None if key is None else canonicalize(key, singletons)
         if canonical is None:
             raise Refused(bad_identifier(key, deployed.spec, "key"))
-        stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
+        tenant = principal.tenant.stream_tenant
         singleton = canonical == GLOBAL or canonical in singletons
-        tenant = stream.tenant
         return Subject(
-            stream, deployed, singleton, aliased, self._log.rewinds(tenant), self._log.rewound(tenant)
+            Stream(tenant, aggregate_type, canonical),
+            deployed,
+            singleton,
+            aliased,
+            self._log.rewinds(tenant),
+            self._log.rewound(tenant),
         )
 
     def canonical(self, principal: Principal, key: str) -> str | None:
@@ -132,7 +136,8 @@ class Reads:
             events = page.events
             if upcast:
                 events = await self.upcasts.all(subject.stream.tenant, events)
-            return _events_answer(subject, render.events_json(events), page.length, following)
+            events_json = b",".join(map(render.event_json, events))
+            return _events_answer(subject, events_json, page.length, following)
         first = self.first_page(subject)
         return self.seen(subject, first, await self._page(rest_of(subject, first), query))
 
@@ -149,7 +154,7 @@ class Reads:
             first = FirstPage(length, count, events_json)
             self._first_pages.put((subject.stream, subject.rewinds), first)
         following = count + 1 if 0 < count < length else None
-        return _events_answer(subject, b"[%b]" % first.events_json, length, following)
+        return _events_answer(subject, first.events_json, length, following)
 
     async def event(self, subject: Subject, version: str, query: Parameters) -> ReadAnswer:
         """The event at one version."""
@@ -195,7 +200,7 @@ def _events_answer(subject: Subject, events_json: bytes, length: int, following:
     if length == 0 and not subject.singleton:
         raise Refused(never_written(subject))
     return ReadAnswer(
-        b'{"ok":true,"key":"%b","events":%b,"length":%d,"next":%b}'
+        b'{"ok":true,"key":"%b","events":[%b],"length":%d,"next":%b}'
         % (
             subject.stream.key.encode(),
             events_json,

@@ -69,7 +69,7 @@ class FastReads:
         principal = self._callers.known(headers.get(b"authorization"))
         if principal is None or principal.only is not None or b"?" in target:
             return False
-        if not self._log.in_redis(principal.tenant.id.bytes):
+        if not self._log.in_redis(principal.tenant.stream_tenant):
             return False
         segments = split(target)
         if segments is None or not 2 <= len(segments) <= 3:
