@@ -178,7 +178,7 @@ async def gateway(
                         records.append,
                         config.event_bytes_max,
                         heard(log),
-                        lambda: log.storage.full,
+                        lambda: log.storage.full | catalog.at_rest,
                         config.reactions_retention_days * 86_400,
                         config.relay_lease_s,
                     )

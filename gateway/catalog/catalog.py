@@ -147,6 +147,11 @@ class Catalog:
         return not self.resting(tenant_id) and not self.unserved(tenant_id)
 
     @property
+    def at_rest(self) -> frozenset[bytes]:
+        """The tenants that are suspended, or going, by the bytes of their ids."""
+        return frozenset([each.bytes for each in self._resting])
+
+    @property
     def any_resting(self) -> bool:
         return bool(self._resting)
 

@@ -22,6 +22,7 @@ from asyncpg.pgproto.pgproto import UUID as PgUUID
 
 from gateway.aggregates.judging import DeployedOf
 from gateway.appends import Append, Appended
+from gateway.catalog.model import Deployed
 from gateway.follow.threads import making
 from gateway.outcomes import (
     ConditionFailed,
@@ -62,11 +63,11 @@ _watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
 
 Submit = Callable[[Append], Awaitable[Outcome]]
 Full = Callable[[], frozenset[bytes]]
-"""Tenants that store all they may."""
+"""Tenants whose timers wait: they store all they may, or are suspended."""
 
 
 class Firing:
-    """`submit` appends as for a client, with rules and all."""
+    """`submit` appends as for a client, with rules and all. `refresh` brings `deployed_of` up to date."""
 
     def __init__(
         self,
@@ -76,8 +77,10 @@ class Firing:
         event_bytes_max: int,
         full: Full,
         lease_s: float,
+        refresh: Callable[[], Awaitable[None]],
     ) -> None:
         self._pool = pool
+        self._refresh = refresh
         self._deployed_of = deployed_of
         self._submit = submit
         self._event_bytes_max = event_bytes_max
@@ -180,7 +183,7 @@ class Firing:
         )
         append = await making(len(row["emit"]), make, light=are_light(deployed, (emission,)))
         if isinstance(append, str):
-            await self._end(row, "parked", append)
+            await self._park(tenant, row, deployed, append)
             return
         outcome = await self._submit(append)
         match outcome:
@@ -191,15 +194,25 @@ class Firing:
             case NotCommitted() | OutcomeUnknown():
                 await self._put_off(tenant, row, settled=isinstance(outcome, NotCommitted))
             case Declined(refusal):
-                await self._end(row, "parked", refusal.error)
+                await self._park(tenant, row, deployed, refusal.error)
             case RuleViolated(error=error) | ImplicationRefused(error=error):
-                await self._end(row, "parked", error)
+                await self._park(tenant, row, deployed, error)
             case NotUnique(path=path, aggregate_type=of, key=key):
-                await self._end(row, "parked", f"{path}: {of} {key} has this value.")
+                await self._park(tenant, row, deployed, f"{path}: {of} {key} has this value.")
             case Quarantined(error=error):
-                await self._end(row, "parked", error)
+                await self._park(tenant, row, deployed, error)
             case _:
-                await self._end(row, "parked", f"the outcome of the append was {type(outcome).__name__}")
+                await self._park(
+                    tenant, row, deployed, f"the outcome of the append was {type(outcome).__name__}"
+                )
+
+    async def _park(self, tenant: bytes, row: Any, deployed: Deployed, reason: str) -> None:
+        """Once the newest spec refuses it: an older one may lack what the timer appends."""
+        await self._refresh()
+        if self._deployed_of(UUID(bytes=tenant)) is not deployed:
+            await self._put_off(tenant, row, settled=True)
+        else:
+            await self._end(row, "parked", reason)
 
     async def _put_off(self, tenant: bytes, row: Any, *, settled: bool) -> None:
         """`settled`: this time nothing was appended, nor will be."""

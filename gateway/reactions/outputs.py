@@ -87,15 +87,7 @@ def append_of(
 
 def unless(watched: Sequence[Watched], after: int, mark: bytes) -> Condition | None:
     """That nothing of what cancels was committed behind a place."""
-    items = tuple(
-        [
-            Item(
-                frozenset({(each.aggregate_type, each.event_type)}),
-                frozenset({f"{each.aggregate_type}:{each.key}"}),
-            )
-            for each in watched
-        ]
-    )
+    items = tuple([_item(each) for each in watched])
     return Condition(items, after, mark) if items else None
 
 

@@ -80,9 +80,9 @@ Submit = Callable[[Append], Awaitable[Outcome]]
 
 
 class Reactor:
-    """`submit` appends as for a client, with rules and all. `full` has the tenants that store all they may:
-    their timers and sagas wait. What has ended is kept for `retention_s`. Another process takes over what
-    was not held on for `lease_s`."""
+    """`submit` appends as for a client, with rules and all. `full` has the tenants that store all they may,
+    or are suspended: their timers and sagas wait. What has ended is kept for `retention_s`. Another process
+    takes over what was not held on for `lease_s`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Reactor:
         self._catalog = catalog
         self._folder = folder
         self._event_bytes_max = event_bytes_max
-        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full, lease_s)
+        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full, lease_s, catalog.refresh)
         self._full = full
         self._retention_s = retention_s
         self._lease_s = lease_s

@@ -58,7 +58,8 @@ async def test_the_first_timers_of_a_tenant_do_not_wait_for_its_history(
         key = new_id()
         await appended(to, "order", key, "was_placed", {})
         await ended(to, key, "fired")
-    assert await own_outbox.fetchval("SELECT count(*) FROM schedule") == 1
+    count = "SELECT count(*) FROM schedule WHERE tenant = $1"
+    assert await own_outbox.fetchval(count, UUID(shop.id)) == 1
 
 
 async def test_a_tenant_without_events_begins_at_the_beginning(own_outbox: asyncpg.Pool) -> None:

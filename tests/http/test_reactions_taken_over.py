@@ -35,12 +35,16 @@ DEADLINE_S = 20.0
 LEASE_S = 1.0
 
 
+async def no_news() -> None:
+    """The spec is the newest."""
+
+
 class Taking:
     """A process that fires timers: it notes them, and does not come to an end with any."""
 
     def __init__(self, pool: asyncpg.Pool, deployed: Deployed) -> None:
         self.taken: list[Append] = []
-        self.firing = Firing(pool, lambda _: deployed, self._submit, 10_000, frozenset, LEASE_S)
+        self.firing = Firing(pool, lambda _: deployed, self._submit, 10_000, frozenset, LEASE_S, no_news)
 
     async def _submit(self, append: Append) -> Outcome:
         self.taken.append(append)
