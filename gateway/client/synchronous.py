@@ -276,11 +276,12 @@ class Client(FeedReader):
         return self._rows(("_", "projections", name), options)
 
     def row(self, name: str, key: str, *, after: str | None = None, wait_s: int = 2) -> Row | None:
-        """One row of a projection; None if there is none."""
+        """One row of a projection; None if it has none with this key. Raises Refused (404) if there is
+        no such projection."""
         try:
             return self._carry_out(calls.row(name, key, after, wait_s))
         except Refused as refused:
-            if refused.code != "not_found":
+            if refused.code != "not_found" or refused.path == "name":
                 raise
             return None
 

@@ -28,6 +28,8 @@ async def test_a_client_reads_lists_and_rows_as_of_its_own_appends(gateway: Serv
         row = await sluice.row("customer_totals", customer, after=placed.position)
         assert row is not None and row.data == {"orders": 3, "spent": 6} and row.length == 3
         assert await sluice.row("customer_totals", new_id()) is None
+        with pytest.raises(Refused, match="There is no projection 'customer_total'"):
+            await sluice.row("customer_total", customer)
         every = [
             row.key async for row in sluice.projection("customer_totals", filters={"spent": {"in": [6, 7]}})
         ]

@@ -51,7 +51,8 @@ class Projections:
         if declared is not None and declared.listed is not None:
             return Named(tenant, "list", declared.name, declared.listed.by)
         known = () if spec is None else tuple(spec.projections)
-        raise Refused(Refusal("not_found", f"There is no projection {name[:64]!r}{nearest(name, known)}."))
+        why = f"There is no projection {name[:64]!r}{nearest(name, known)}."
+        raise Refused(Refusal("not_found", why, "name"))
 
     async def every(self, request: Request) -> Response:
         """How all stand, by name."""

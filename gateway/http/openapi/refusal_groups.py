@@ -407,7 +407,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "projections": _SYSTEM,
     "projection": (
         *_LIST,
-        Refusal("not_found", "There is no projection 'totals'."),
+        Refusal("not_found", "There is no projection 'totals'.", "name"),
         Refusal("invalid_identifier", "Row keys are identifiers; this is not one.", "key"),
     ),
     "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
