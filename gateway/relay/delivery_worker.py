@@ -25,7 +25,7 @@ from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, RetryEntry, Subscribed
 from gateway.relay.named import EventNames
-from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
+from gateway.relay.outbox import POSITION_LOST, Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
 from gateway.relay.subscriptions import tell_disabled, too_many_parked
 from gateway.relay.targets.contract import (
@@ -176,7 +176,7 @@ class DeliveryWorker:
                 raise
             await asyncio.sleep(TROUBLE_PAUSE_S)
         except LostPlace as lost:
-            self._disable(f"Its position is lost: {lost}")
+            self._disable(f"{POSITION_LOST}{lost}")
 
     async def _wait(self) -> None:
         if self._cursor.state != "active":

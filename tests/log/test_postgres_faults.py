@@ -226,6 +226,27 @@ async def test_what_is_perhaps_not_on_the_standby_is_acknowledged_only_after_a_w
     await check_invariants(place)
 
 
+async def test_a_replay_whose_original_postgres_lost_meanwhile_is_decided_again(
+    open_log: OpenLog, place: Place
+) -> None:
+    log, stream = await open_log(), new_stream()
+    (done,) = await appended(log, append(stream, 2, key=b"once"))
+    looks = 0
+
+    async def half_lost(proceed: Proceed, called: str, *args: Any) -> Any:
+        nonlocal looks
+        rows = await proceed()
+        if called == "receipt":
+            looks += 1
+            return rows[: looks - 1]
+        return rows
+
+    interpose(log._postgres, "fetch", half_lost)
+    (again,) = await appended(log, append(stream, 2, key=b"once"))
+    assert again == replace(done, replayed=True)
+    assert looks == 3
+
+
 async def test_an_unforeseen_error_is_waited_out(open_log: OpenLog, place: Place) -> None:
     """A table is away for a while: neither the commit, nor the look at what became of it, can be answered."""
     slow, quick = await open_log(), await open_log()

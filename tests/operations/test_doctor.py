@@ -147,7 +147,8 @@ async def test_the_grants_that_are_shipped_are_enough_and_their_lack_is_named(du
         async with open_place(url, durable.redis_url, 2.0) as gateways:
             with pytest.raises(PostgresTrouble, match="permission denied"):
                 await gateways.fetch("rewind", 0, 1, 0, 2, "a gateway", "given up", 0)
-            assert await gateways.fetch("finish_repair", 0, 1, 0, 1, "repair", "a gateway", "mended", 0)
+            told = ("repair", "a gateway", "mended", 0, "lost")
+            assert await gateways.fetch("finish_repair", 0, 1, 0, 1, *told)
         await admin.execute("REVOKE UPDATE (alarm) ON partition_log FROM sluice_gateway")
         await admin.execute("REVOKE INSERT ON append_identity FROM sluice_gateway")
         lacking = {each.name: each.found for each in (await examined(durable, url)).findings}
@@ -172,7 +173,7 @@ async def test_a_redis_user_without_a_command_is_named(durable: Servers) -> None
         assert "HGET: " in told
         assert "XTRIM: " in told
         assert "HSET" not in told
-        assert "not to be seen" in found["append-only file"].found
+        assert "not visible" in found["append-only file"].found
         assert not [key async for key in admin.scan_iter(match="sluice:1:*:0:*")]
 
 

@@ -27,6 +27,7 @@ from gateway.operations.repair import Plan, plan_repair, repair
 from gateway.operations.rewind import Loss, rewind, weigh
 from gateway.operations.standing import stand
 from gateway.outcomes import NotCommitted, NotUnique, OutcomeUnknown
+from gateway.relay.outbox import POSITION_LOST
 from tests.log.invariants import check_invariants
 from tests.operations.conftest import OpenLog
 from tests.operations.filled import audited, p_of
@@ -184,6 +185,38 @@ async def test_repair_restores_every_acknowledged_event_and_gateways_go_on(
         assert (await audited(place, deep=True)).ok
     await check_invariants(home)
     assert ("repair", 12) in await trail(home)
+
+
+async def test_a_subscription_whose_position_a_repair_restored_continues(
+    log: Log, restorable: Restorable, home: drive.Place
+) -> None:
+    done = await written(log, restorable)
+    (place_8,) = await home.fetch("SELECT p, seq, substr(digest, 1, 4) AS mark FROM outbox WHERE seq = 8")
+    await restorable.restore()
+    await halted(log, done.stream)
+    tenant = uuid.UUID(bytes=done.stream.tenant)
+    await home.fetch("INSERT INTO tenant (id, name, handle) VALUES ($1, 'shop', 'shop')", tenant)
+    never = (place_8["p"], place_8["seq"], b"none")
+    parked = "1000 aggregates are parked"
+    for name, at_place, why in (
+        ("restored", tuple(place_8), POSITION_LOST),
+        ("elsewhere", never, POSITION_LOST),
+        ("parked", tuple(place_8), parked),
+    ):
+        await home.fetch(
+            """INSERT INTO subscription (tenant, name, kind, declared, document, p, seq, mark, state, why)
+            VALUES ($1, $2, 'webhook', false, '{}', $3, $4, $5, 'disabled', $6)""",
+            tenant, name, *at_place, why,
+        )  # fmt: skip
+    async with at(home) as place:
+        (plan,) = await plans(place)
+        await repair(place, plan)
+    rows = await home.fetch("SELECT name, state, why FROM subscription ORDER BY id")
+    assert [tuple(row) for row in rows] == [
+        ("restored", "active", None),
+        ("elsewhere", "disabled", POSITION_LOST),
+        ("parked", "disabled", parked),
+    ]
 
 
 async def test_what_a_repair_restored_keeps_its_identities(

@@ -11,6 +11,7 @@ from gateway.derived_ids import implied_among
 from gateway.log.entries import stream_of, uuids
 from gateway.log.postgres import Postgres
 from gateway.outcomes import Mismatch
+from gateway.postgres.errors import PostgresTrouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,11 @@ def claims_of(rows: Iterable[Any]) -> Claims:
 
 
 async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> Appended:
-    """The receipt that the append got when it was committed. Raises PostgresTrouble."""
+    """The receipt that the append got when it was committed. Raises PostgresTrouble, also where Postgres has
+    lost a part of the append since `original` was read."""
     rows = await postgres.fetch("receipt", original.p, original.first_seq, original.last_seq)
+    if len(rows) <= original.last_seq - original.first_seq:
+        raise PostgresTrouble(f"partition {original.p}: the append at seq {original.first_seq} is missing")
     return _appended(rows, replayed=replayed)
 
 
