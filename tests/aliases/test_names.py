@@ -277,9 +277,9 @@ async def test_nothing_is_appended_where_nothing_changes(registry: Registry, ten
 async def test_an_event_of_a_newer_release_is_not_passed_over(registry: Registry, tenant: UUID) -> None:
     stream = stream_of(tenant.bytes)
     await appended(registry.log, append(stream, events=(event(type="_names_renamed", payload=b"{}"),)))
-    with pytest.raises(ValueError, match="knows no event _names_renamed"):
+    with pytest.raises(ValueError, match="does not know the event _names_renamed"):
         await registry.store.sync(tenant.bytes)
-    with pytest.raises(ValueError, match="knows no event _names_renamed"):
+    with pytest.raises(ValueError, match="does not know the event _names_renamed"):
         await registry.store.rebuild(tenant.bytes)
 
 

@@ -29,7 +29,7 @@ def test_help_names_every_command(unset: Sluice) -> None:
 
 def test_lists_of_commands_wrap_for_the_terminal(unset: Sluice) -> None:
     ran = unset("ids", "--help")
-    assert "for things of your own: no aggregate has such a key." in ran.out
+    assert "outside Sluice: no aggregate has such a key." in ran.out
 
 
 @pytest.mark.parametrize("command", ["dev", "serve", "migrate", "spec deploy", "keys create", "tenants list"])

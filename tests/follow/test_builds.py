@@ -103,7 +103,7 @@ async def test_what_is_withdrawn_is_deleted_and_what_comes_back_is_built(
     await shop.get(f"/_/projections/customer_totals/{customer}")
     spec = {**SPEC, "projections": {}}
     await deploy(shop, spec)
-    refused(await shop.client.get(f"/_/projections/customer_totals/{customer}"), 404, "not_found")
+    refused(await shop.client.get(f"/_/projections/customer_totals/{customer}"), 404, "not_found", "name")
 
     async def gone() -> bool:
         return not await pool.fetchval("SELECT count(*) FROM follower_row WHERE key = $1", customer)

@@ -386,9 +386,10 @@ async def test_a_page_that_ends_with_its_search_ends_between_two_appends(
 ) -> None:
     monkeypatch.setattr(outbox, "STRETCH", 5)
     monkeypatch.setattr(outbox, "SEARCH_S", -1.0)
+    begun = await done(client, of(new_id()))
     for _ in range(3):
         await done(client, *(of(new_id(), data=n) for n in range(4)))
-    first = (await client.get("/_/feed")).json()
+    first = (await client.get("/_/feed", params={"after": begun["position"]})).json()
     assert (len(first["events"]), first["caught_up"]) == (4, False)
     second = (await client.get("/_/feed", params={"after": first["position"]})).json()
     assert [event["data"] for event in second["events"]] == [0, 1, 2, 3]

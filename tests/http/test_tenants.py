@@ -136,7 +136,7 @@ async def test_tags_of_all_revisions_and_quarantined_appends_go_with_their_tenan
 ) -> None:
     """Specs are read beside the event loop: a large one takes up to seconds."""
     loops: list[bool] = []
-    for name in ("parse", "_rules"):
+    for name in ("parse_deployed", "_rules"):
         of = getattr(tag_deletion, name)
 
         def noted(*args: Any, of: Any = of) -> Any:
