@@ -72,6 +72,14 @@ async def test_what_is_not_of_the_list_is_refused(shop: Shop) -> None:
             "invalid_field", "where.equals")  # fmt: skip
 
 
+async def test_a_query_has_a_hundred_tests_at_most(shop: Shop) -> None:
+    one = {"equals": ["@.total", 1]}
+    for count, status in ((99, 200), (100, 422)):
+        asked = await shop.client.post("/order/_query", json={"where": {"or": [one] * count}})
+        assert asked.status_code == status, asked.text
+    refused(asked, 422, "invalid_field", "where")
+
+
 # ---- against a plain list ----
 
 NUMBERS = st.sampled_from(

@@ -22,6 +22,8 @@ from spec.templates import Scope
 
 IN_MAX: Final = 100
 """Values of an `in`: a URL holds no more, and each is a look into an index."""
+TESTS_MAX: Final = 100
+"""Objects of a `where`: each test is one, and becomes a condition of a statement of Postgres."""
 TEXT_BYTES_MAX: Final = 1000
 """Of a string that is compared: rows are in order by so many bytes (gateway/follow/sort_values.py)."""
 
@@ -51,6 +53,10 @@ def short(text: str, name: str) -> str:
 
 
 def read_where(value: object, by: Sequence[str]) -> Test:
+    """Raises Refused."""
+    if _has_more_objects(value, TESTS_MAX):
+        why = f"`where` has at most {TESTS_MAX} tests; several values of a field are one `in`."
+        raise invalid("where", why)
     report = Report()
     predicate = read_predicate(value, "/where", Scope(True, at=Root.ITEM), report)
     if len(report):
@@ -58,6 +64,20 @@ def read_where(value: object, by: Sequence[str]) -> Test:
         path = re.sub(r"/([0-9]+)(?=/|$)", r"[\1]", fault.pointer).strip("/").replace("/", ".")
         raise invalid(path, fault.error)
     return _test(predicate, by)
+
+
+def _has_more_objects(value: object, most: int) -> bool:
+    found, open_values = 0, [value]
+    while open_values:
+        match open_values.pop():
+            case dict() as fields:
+                found += 1
+                if found > most:
+                    return True
+                open_values += fields.values()
+            case list() as items:
+                open_values += items
+    return False
 
 
 def _test(predicate: Predicate, by: Sequence[str]) -> Test:
