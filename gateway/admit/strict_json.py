@@ -45,7 +45,8 @@ class Malformed:
 
 CROWDED: Final = Malformed(f"The body has over {NESTED_MAX} opening brackets; send it in parts.")
 
-_BACKSLASH = ord("\\")  # a search for an int is six times as fast as one for a bytes
+# A search for an int is six times as fast as one for a bytes, and ten times as fast as a count.
+_BACKSLASH, _BRACKET = ord("\\"), ord("[")
 _decode = msgspec.json.Decoder(object).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -85,7 +86,7 @@ def is_strict(body: bytes, colons_kept: int, value: object, levels: int) -> bool
     """
     if not keeps_all(body, colons_kept):
         return False
-    arrays = body.count(b"[")
+    arrays = body.count(b"[") if _BRACKET in body else 0
     return colons_kept + arrays < DEPTH_MAX or may_nest(body) <= DEPTH_MAX or is_shallow(value, levels)
 
 

@@ -60,7 +60,7 @@ _NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 def read(text: bytes) -> Node | None:
     """The value of a JSON text, opened if it is an object; None if the text is none, or deeper than
     DATA_DEPTH_MAX."""
-    if text.count(b"{") + text.count(b"[") > DATA_DEPTH_MAX and not nests_within(text, DATA_DEPTH_MAX):
+    if not (_surely_nests_within(text) or nests_within(text, DATA_DEPTH_MAX)):
         return None
     try:
         if not text.isascii():
@@ -90,7 +90,9 @@ def read_objects(texts: Sequence[bytes]) -> list[Fields] | None:
 
 
 def _surely_nests_within(text: bytes) -> bool:
-    return text.count(b"{") + text.count(b"[") <= DATA_DEPTH_MAX
+    """By its brackets. To find the first one takes a tenth of the time in which they are counted."""
+    flat = text.find(b"{", 1) < 0 and b"[" not in text
+    return flat or text.count(b"{") + text.count(b"[") <= DATA_DEPTH_MAX
 
 
 def opened(text: bytes) -> Node:
