@@ -78,7 +78,7 @@ def _looked_up(lookup: LookupOf, view: View) -> Node:
 
 
 def _spelling(item: Node, path: Sequence[str], view: View) -> str | None:
-    """Of what stands at the path in the item. Raises Misfit, and TakesLong."""
+    """The spelling of the value at the path in the item. Raises Misfit, and TakesLong."""
     found = at({"": item}, ("", *path))
     if found is None:
         return None

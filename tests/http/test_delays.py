@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,8 +15,8 @@ from gateway.config import Config
 from gateway.reactions.database import statement
 from tests.http.test_schedules import EXPIRY, SHOP
 from tests.support.accounts import open_account
-from tests.support.calls import appended, new_client, new_id
-from tests.support.serving import serving
+from tests.support.calls import appended, new_id
+from tests.support.serving import serving, without_reactions
 
 DEADLINE_S = 20.0
 HOUR_S, DAY_S = 3_600.0, 86_400.0
@@ -42,10 +41,7 @@ async def test_a_delay_continues_while_no_gateway_sets_timers(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     shop = await open_account(own_outbox, LATER)
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_placed", {})
     tenant = UUID(shop.id)
     committed = await own_outbox.fetchval(  # an hour passes
@@ -81,10 +77,7 @@ async def test_a_delay_begins_when_its_trigger_was_stored(
 ) -> None:
     shop, timer = await open_account(own_outbox, SHOP), uuid4()
     tenant = UUID(shop.id)
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_placed", {})
     now = time.time()
     trigger = await own_outbox.fetchval(
@@ -107,10 +100,7 @@ async def test_a_delay_begins_when_its_trigger_was_stored(
 async def test_an_event_says_when_postgres_stored_it(own_outbox: asyncpg.Pool, own_config: Config) -> None:
     shop = await open_account(own_outbox, SHOP)
     before = await own_outbox.fetchval("SELECT clock_timestamp()")
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_placed", {})
     stored = await own_outbox.fetchval("SELECT stored_at FROM outbox WHERE tenant = $1", UUID(shop.id))
     assert before < stored < await own_outbox.fetchval("SELECT clock_timestamp()")

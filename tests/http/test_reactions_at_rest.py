@@ -22,7 +22,7 @@ from tests.http.test_reactions_taken_over import set_timer
 from tests.http.test_schedules import DEADLINE_S, SHOP
 from tests.support.accounts import open_account
 from tests.support.calls import new_client, new_id
-from tests.support.serving import serving
+from tests.support.serving import serving, without_reactions
 
 FAR, PAST = "2100-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
 
@@ -58,10 +58,7 @@ async def test_a_timer_is_not_parked_by_a_spec_that_is_no_longer_deployed(
 ) -> None:
     monkeypatch.setattr(firing, "AGAIN_S", 0.05)
     shop = await open_account(own_outbox, SHOP)
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         await set_timer(to, new_id(), PAST)
     newest = parse(SHOP)
     assert isinstance(newest, Spec)

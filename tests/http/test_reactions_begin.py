@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from gateway.config import Config
 from tests.http.test_schedules import DEADLINE_S, SHOP, ended
 from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, new_client, new_id
-from tests.support.serving import serving
+from tests.support.serving import serving, without_reactions
 
 PLAIN: dict[str, Any] = {
     "aggregate_types": {"order": {"events": {"was_placed": {"schema": {}}}}},
@@ -44,10 +43,7 @@ async def test_the_first_timers_of_a_tenant_do_not_wait_for_its_history(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     shop = await open_account(own_outbox, PLAIN)
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         for _ in range(3):
             await appended(to, "order", new_id(), "was_placed", {})
     assert await place(own_outbox, shop) is None
@@ -69,10 +65,7 @@ async def test_a_tenant_without_events_begins_at_the_beginning(own_outbox: async
 
 async def test_a_later_deployment_moves_no_place(own_config: Config, own_outbox: asyncpg.Pool) -> None:
     shop = await open_account(own_outbox, SHOP)
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_placed", {})
     for spec in (PLAIN, {**SHOP, "target_types": ["order"]}):
         await deploy(own_outbox, shop, spec)
@@ -84,10 +77,7 @@ async def test_timers_that_an_earlier_release_deployed_are_found_from_the_beginn
 ) -> None:
     """It left the place to the gateways, of which none has declared it yet."""
     shop = await open_account(own_outbox, SHOP)
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, shop.admin) as to,
-    ):
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_placed", {})
     await own_outbox.execute("DELETE FROM reacting")
     await deploy(own_outbox, shop, {**SHOP, "target_types": ["order"]})

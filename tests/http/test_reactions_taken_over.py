@@ -29,7 +29,7 @@ from tests.http.test_reactions_apart import types
 from tests.http.test_schedules import SHOP, ended
 from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, new_client, new_id, refused
-from tests.support.serving import Served, serving
+from tests.support.serving import Served, serving, without_reactions
 
 DEADLINE_S = 20.0
 LEASE_S = 1.0
@@ -59,10 +59,7 @@ async def account(own_outbox: asyncpg.Pool) -> Account:
 @pytest.fixture
 async def timer(own_config: Config, account: Account) -> AsyncIterator[str]:
     """One that is due, and that no gateway fires."""
-    async with (
-        serving(replace(own_config, reactions=False)) as served,
-        new_client(served.url, account.admin) as client,
-    ):
+    async with without_reactions(own_config, account.admin) as client:
         yield await set_timer(client, new_id(), "2020-01-01T00:00:00Z")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from uuid import UUID
 
 import asyncpg
@@ -15,8 +14,8 @@ from gateway.reactions import reactor
 from tests.http.test_reactions_begin import deploy
 from tests.http.test_schedules import DEADLINE_S, SHOP
 from tests.support.accounts import open_account
-from tests.support.calls import appended, new_client, new_id
-from tests.support.serving import serving
+from tests.support.calls import appended, new_id
+from tests.support.serving import serving, without_reactions
 
 
 async def test_timers_of_a_spec_that_can_not_be_read_here_are_set_by_a_process_that_can(
@@ -27,8 +26,7 @@ async def test_timers_of_a_spec_that_can_not_be_read_here_are_set_by_a_process_t
 ) -> None:
     monkeypatch.setattr(reactor, "LEFT_S", 0.5)
     shop = await open_account(own_outbox, SHOP)
-    quiet = replace(own_config, reactions=False)
-    async with serving(quiet) as served, new_client(served.url, shop.admin) as to:
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_placed", {})
     await deploy(own_outbox, shop, {**SHOP, "target_types": ["order"]})
     rewrite = "UPDATE spec_revision SET document = $1 WHERE revision = 1 AND tenant = $2"

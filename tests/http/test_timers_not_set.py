@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +14,8 @@ from gateway.operations.place import open_place
 from gateway.reactions.retention import forget
 from tests.http.test_schedules import DEADLINE_S, SHOP
 from tests.support.accounts import Account, open_account
-from tests.support.calls import appended, new_client, new_id
-from tests.support.serving import serving
+from tests.support.calls import appended, new_id
+from tests.support.serving import serving, without_reactions
 
 COUNT = "SELECT not_set, not_set_last, seq FROM reacting WHERE tenant = $1"
 
@@ -40,8 +39,7 @@ async def test_the_doctor_tells_which_timers_events_could_not_set(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     shop = await open_account(own_outbox, SHOP)
-    quiet = replace(own_config, reactions=False)
-    async with serving(quiet) as served, new_client(served.url, shop.admin) as to:
+    async with without_reactions(own_config, shop.admin) as to:
         for due_at in ("tomorrow", "2030-01-01T00:00:00Z", "never"):
             last = await appended(to, "order", new_id(), "was_promised", {"due_at": due_at})
     async with serving(own_config):
@@ -52,7 +50,7 @@ async def test_the_doctor_tells_which_timers_events_could_not_set(
     assert await found(own_config) == f"2, the last one by order.was_promised {why}"
     # From the beginning once more, as when Postgres lost the event of the place: all are counted again.
     await own_outbox.execute("UPDATE reacting SET mark = 'gone'")
-    async with serving(quiet) as served, new_client(served.url, shop.admin) as to:
+    async with without_reactions(own_config, shop.admin) as to:
         await appended(to, "order", new_id(), "was_promised", {"due_at": "soon"})
     async with serving(own_config):
         assert (await counted(own_outbox, shop, row["seq"]))["not_set"] == 3

@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -24,6 +24,7 @@ from gateway.app import gateway
 from gateway.config import Config
 from gateway.http.server.config import uvicorn_config
 from gateway.inbound.verify.amazon import Amazon
+from tests.support.calls import new_client
 
 START_S = 30.0
 STOP_S = 30.0
@@ -59,6 +60,13 @@ async def serving(config: Config, amazon: Amazon | None = None) -> AsyncIterator
                 stopping.set()
                 server.should_exit = True
                 await asyncio.wait_for(task, STOP_S)
+
+
+@asynccontextmanager
+async def without_reactions(config: Config, key: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a gateway that takes appends, and sets and fires no timers and runs no sagas."""
+    async with serving(replace(config, reactions=False)) as served, new_client(served.url, key) as client:
+        yield client
 
 
 class _Server(uvicorn.Server):
