@@ -37,8 +37,8 @@ class Forked:
             self.shared = mmap.mmap(file.fileno(), SHARED_BYTES)
 
     def order(self, env: dict[str, str], target: int, at_target: signal.Signals) -> bytes:
-        """For the nursery. A clean slate."""
-        self.shared[:] = bytes(SHARED_BYTES)
+        """For the nursery."""
+        self.clear()
         told = {"shared": str(self._path), "log": str(self._log), "target": target, "signal": int(at_target)}
         env = env | {"SLUICE_LISTEN_FD": str(self.socket.fileno())}
         return json.dumps(told | {"env": env}).encode() + b"\n"
@@ -50,6 +50,10 @@ class Forked:
     @property
     def alive(self) -> bool:
         return self.pid is not None and Path(f"/proc/{self.pid}").exists()
+
+    def clear(self) -> None:
+        """Forget which points it passed, and that it was stopped at one."""
+        self.shared[:] = bytes(SHARED_BYTES)
 
     def arm(self) -> None:
         self.shared[ARMED] = 1

@@ -88,6 +88,7 @@ class Stage:
 
     def begin(self, target: int = -1, at_target: signal.Signals = signal.SIGKILL) -> None:
         """The next A does that at that point, once it is armed."""
+        self.a.clear()  # a point of the case before would end every wait until the next A is forked
         self._how = (target, at_target)
         self.refused_rows = False
 
@@ -274,8 +275,9 @@ class Stage:
         """Postgres without its last commit, which B made and Redis saw; it is found again afterwards."""
         before = await self.value("SELECT (seq, chain) FROM partition_log WHERE p = 0")
         await self.at_b(self.operation())
-        await self.until(lambda: self.resting())
+        await self.until(self.resting)
         self.b.signal(signal.SIGSTOP)
+        assert await self.resting(), "What Redis has not seen committed, A commits again, and raises no alarm."
         await self.execute(f"""
             CREATE TABLE lost_rows AS SELECT * FROM outbox WHERE seq > {before[0]};
             CREATE TABLE lost_claims AS SELECT * FROM append_identity WHERE seq > {before[0]};
