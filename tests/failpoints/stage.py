@@ -277,7 +277,7 @@ class Stage:
         await self.at_b(self.operation())
         await self.until(self.resting)
         self.b.signal(signal.SIGSTOP)
-        assert await self.resting(), "What Redis has not seen committed, A commits again, and raises no alarm."
+        assert await self.resting(), "What Redis has not seen committed, A commits again, without an alarm."
         await self.execute(f"""
             CREATE TABLE lost_rows AS SELECT * FROM outbox WHERE seq > {before[0]};
             CREATE TABLE lost_claims AS SELECT * FROM append_identity WHERE seq > {before[0]};
