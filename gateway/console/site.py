@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 import jinja2
 
@@ -66,6 +65,16 @@ _STATIC: Final = {
 }
 
 
+_METHODS: Final = {
+    "/enter": ("GET",),
+    "/feed/live": ("GET",),
+    "/sign-in": ("GET", "HEAD", "POST"),
+    "/sign-out": ("POST",),
+    "/tickets": ("POST",),
+}
+"""Of the paths that are no views. HEAD would use up the link that signs in once."""
+
+
 class Page(NamedTuple):
     """`template` with what it shows; `said` stands above it: the outcome of an act."""
 
@@ -108,6 +117,9 @@ MENU: Final = (
 )
 
 View = Callable[[Visit], Awaitable[Page | Goto]]
+
+_By = tuple[Session, Principal, str]
+"""For whom a page is shown, and its path."""
 
 
 class Site:
@@ -152,7 +164,10 @@ class Site:
         path = scope["path"].removeprefix(ROOT)
         head = Head(scope)
         try:
-            if path.startswith("/static/"):
+            allowed = ("GET", "HEAD") if path.startswith("/static/") else _METHODS.get(path)
+            if allowed and scope["method"] not in allowed:
+                await self._allow_only(send, ", ".join(allowed), None)
+            elif path.startswith("/static/"):
                 await self._send_static(path.removeprefix("/static/"), send)
             elif path == "/tickets":
                 await self._make_ticket(scope, head, send)
@@ -164,22 +179,20 @@ class Site:
             await self._show_outage(send, scope["method"] == "POST", path, head)
         except Refused as refused:
             shown = {"error": refused.refusal.error}
-            await self._show(send, Page("problem.html", shown, refused.refusal.http_status), None)
+            page = Page("problem.html", shown, refused.refusal.http_status)
+            await self._show(send, page, None, refused.more or ())
 
     # ---- signing in and out ----
 
     async def _make_ticket(self, scope: Scope, head: Head, send: Send) -> None:
         """For `sluice dev`: a link that signs in once, by the key that asks for it."""
         principal = await self._callers.principal(head)
-        if scope["method"] != "POST":
-            await self._answer(send, 405, b"", [(b"allow", b"POST")])
-            return
         ticket = await self._sessions.begin(bearer_of(head) or "", principal.handle, TICKET_S)
         await self._answer(send, 201, b'{"ok":true,"ticket":"%b"}' % ticket.encode(), [_type("json")])
 
     async def _sign_in(self, path: str, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
         if path == "/enter":
-            ticket = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("once", "")
+            ticket = _fields(scope["query_string"]).get("once", "")
             found = await self._callers.session(head, lambda: self._sessions.end(ticket))
             key = None if found is None else found.key
         elif scope["method"] != "POST":
@@ -239,7 +252,7 @@ class Site:
     ) -> None:
         """1. A page. 2. An act comes from a page of ours. 3. The page, or where to go on."""
         api = Api(self._api, session.key)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=FIELDS_MAX))
+        query = {name: text for name, text in _fields(scope["query_string"]).items() if text}
         if path == "/feed/live":
             resumed = (head.get(b"last-event-id") or b"").decode("latin-1")
             headers = [*live_feed.HEADERS, *_SAFE]
@@ -248,26 +261,31 @@ class Site:
         if path in ("", "/"):
             await self._answer(send, 303, b"", [(b"location", f"{ROOT}/overview".encode())])
             return
-        segments = split(scope["raw_path"].partition(b"?")[0].removeprefix(ROOT.encode()))
+        raw_path = scope["raw_path"].partition(b"?")[0].removeprefix(ROOT.encode())
+        segments = split(raw_path)
         found = None if segments is None else self._tree.find(segments)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        if path == "/sign-out" and method == "POST":
+        by = (session, principal, path)
+        if path == "/sign-out":
             await self._acting(session, head, receive)
             await self._sign_out(session, head, send)
             return
-        if found is None or method not in found.path.routes:
-            await self._show(send, Page("problem.html", {"error": "There is no such page."}, 404), None)
+        if found is None:
+            await self._show(send, Page("problem.html", {"error": "There is no such page."}, 404), by)
+            return
+        if method not in found.path.routes:
+            await self._allow_only(send, found.path.allow.removesuffix(", OPTIONS"), by)
             return
         form = await self._acting(session, head, receive) if method == "POST" else {}
         visit = Visit(api, principal, found.names, query, form, self._rates, self._instance)
         outcome = await self._views[method, found.path.text](visit)
         if method == "POST":
             told = {"key": principal.handle, "page": found.path.text, "tenant": str(principal.tenant.id)}
-            logger.info("console_act", extra=told)
+            logger.info("console_act", extra={**told, "path": raw_path.decode("latin-1")})
         if isinstance(outcome, Goto):
             await self._answer(send, 303, b"", [(b"location", (ROOT + outcome.path).encode())])
         else:
-            await self._show(send, outcome, (session, principal, path))
+            await self._show(send, outcome, by)
 
     async def _session(self, head: Head) -> Session | None:
         secret = _secret(head)
@@ -300,7 +318,13 @@ class Site:
         by = (session, principal, path) if session and principal else None
         await self._show(send, Page("outage.html", shows, 503), by)
 
-    async def _show(self, send: Send, page: Page, by: tuple[Session, Principal, str] | None) -> None:
+    async def _allow_only(self, send: Send, allow: str, by: _By | None) -> None:
+        page = Page("problem.html", {"error": f"This page takes {allow} only."}, 405)
+        await self._show(send, page, by, [(b"allow", allow.encode())])
+
+    async def _show(
+        self, send: Send, page: Page, by: _By | None, more: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
         frame: dict[str, Any] = {"principal": None, "csrf": "", "at": ""}
         if by is not None:
             session, principal, path = by
@@ -312,7 +336,8 @@ class Site:
                 "at": path.split("/")[1] if path else "",
             }
         text = self._pages.get_template(page.template).render({**frame, **page.shows})
-        await self._answer(send, page.status, text.encode(), [_type("html"), (b"cache-control", b"no-store")])
+        headers = [_type("html"), (b"cache-control", b"no-store"), *more]
+        await self._answer(send, page.status, text.encode(), headers)
 
     async def _send_static(self, name: str, send: Send) -> None:
         body = self._static.get(name)
@@ -347,18 +372,20 @@ def _head_with(key: str, scope: Scope) -> Head:
 
 
 def _secret(head: Head) -> str | None:
-    """Of the cookie, if there is one."""
-    try:
-        jar = SimpleCookie((head.joined(b"cookie") or b"").decode("latin-1"))
-    except CookieError:
-        return None
-    return jar[COOKIE].value if COOKIE in jar else None
+    """Of the cookie, if there is one. Beside it there may be cookies of any form: on loopback, those of every
+    program that was served there."""
+    for line in head.all(b"cookie"):
+        for pair in line.decode("latin-1").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == COOKIE:
+                return value
+    return None
 
 
 def _check_origin(head: Head) -> None:
     """A browser names where a form comes from. Raises Refused where that is elsewhere, or not said."""
-    origin, host = head.get(b"origin"), head.get(b"host")
-    if origin is None or host is None or urlsplit(origin.decode("latin-1")).netloc != host.decode("latin-1"):
+    origin, host = head.get(b"origin") or b"", head.get(b"host")
+    if not host or origin.partition(b"://")[2] != host:
         raise Refused(_forged())
 
 
@@ -367,11 +394,16 @@ def _forged() -> Refusal:
 
 
 async def _form(receive: Receive, bytes_max: int) -> dict[str, str]:
-    body = await read_body(receive, bytes_max, FORM_TIMEOUT_S)
+    return _fields(await read_body(receive, bytes_max, FORM_TIMEOUT_S))
+
+
+def _fields(text: bytes) -> dict[str, str]:
+    """Of a form or a query. Raises Refused where it can't be read."""
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX))
+        return dict(parse_qsl(text.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX))
     except ValueError as fault:
-        raise Refused(Refusal("bad_request", "The form can't be read.")) from fault
+        why = f"A form has at most {FIELDS_MAX} fields, in UTF-8."
+        raise Refused(Refusal("bad_request", why)) from fault
 
 
 def _cookie(secret: str, lifetime_s: int, *, secure: bool) -> tuple[bytes, bytes]:

@@ -376,8 +376,9 @@ _ROWS: Final = (
     LogEvent(
         "console_act",
         "info",
-        ("tenant", "key", "page"),
-        "A console session of the key with this handle sent a form; the API checked the request.",
+        ("tenant", "key", "page", "path"),
+        "A console session of the key with this handle sent a form to this path, of this kind of page; the "
+        "API checked the request.",
         "None: an audit record.",
     ),
     LogEvent(

@@ -517,7 +517,8 @@ async def test_a_delivery_is_replayed_and_the_page_says_what_came_of_it(
             await page.get_by_role("button", name="Replay", exact=True).click()
             await expect(page.get_by_role("status")).to_contain_text("is the event")
         (act,) = [each for each in caplog.records if each.message == "console_act"]
-        assert (act.page, act.tenant) == ("/webhooks/replay", hooks.account.id)  # type: ignore[attr-defined]
+        told = (act.page, act.path, act.tenant)  # type: ignore[attr-defined]
+        assert told == ("/webhooks/replay", "/webhooks/replay", hooks.account.id)
         await page.get_by_role("button", name="Replay", exact=True).click()
         await expect(page.get_by_role("status")).to_contain_text("as before")
         assert await findings(page) == []

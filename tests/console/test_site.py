@@ -15,7 +15,7 @@ import pytest
 from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.console.sessions import SESSIONS_OF_KEY_MAX
-from gateway.console.site import SIGN_IN_BYTES_MAX
+from gateway.console.site import FIELDS_MAX, SIGN_IN_BYTES_MAX
 from tests.support.accounts import Account, revoked
 from tests.support.calls import new_client
 from tests.support.serving import Served, serving
@@ -67,7 +67,7 @@ async def test_a_session_ends_with_its_key(
     assert (answer.status_code, answer.headers["location"]) == (303, SIGN_IN)
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", None])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", None])
 async def test_no_other_site_can_act(signed_in: httpx.AsyncClient, origin: str | None) -> None:
     csrf = await token_of(signed_in)
     del signed_in.headers["origin"]
@@ -80,6 +80,53 @@ async def test_no_other_site_can_act(signed_in: httpx.AsyncClient, origin: str |
 async def test_an_act_brings_the_token_of_its_page(signed_in: httpx.AsyncClient, csrf: str) -> None:
     assert (await signed_in.post("/_/console/sign-out", data={"csrf": csrf})).status_code == 403
     assert (await signed_in.get("/_/console/overview")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "others",
+    ['theme={"dark": true}; {}', "path=/; {}", 'a=b,c"; {}', '{}; theme={"dark": true}', "sluice_console_2=x; {}"],
+)
+async def test_cookies_of_other_programs_end_no_session(signed_in: httpx.AsyncClient, others: str) -> None:
+    mine = f"sluice_console={signed_in.cookies['sluice_console']}"
+    signed_in.cookies.clear()
+    headers = {"cookie": others.replace("{}", mine)}
+    assert (await signed_in.get("/_/console/overview", headers=headers)).status_code == 200
+
+
+async def test_cookies_in_two_lines_are_read(signed_in: httpx.AsyncClient) -> None:
+    mine = f"sluice_console={signed_in.cookies['sluice_console']}"
+    signed_in.cookies.clear()
+    headers = [("cookie", "theme=dark"), ("cookie", mine)]
+    assert (await signed_in.get("/_/console/overview", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["overview", "find", "enter", "feed/live"])
+async def test_a_query_of_many_fields_is_refused(signed_in: httpx.AsyncClient, path: str) -> None:
+    query = "&".join(f"a{n}=1" for n in range(FIELDS_MAX + 1))
+    answer = await signed_in.get(f"/_/console/{path}?{query}")
+    assert answer.status_code == 400
+    assert f"at most {FIELDS_MAX} fields" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("DELETE", "overview", "GET, HEAD"),
+        ("PUT", "spec", "GET, HEAD, POST"),
+        ("OPTIONS", "keys/x/revoke", "POST"),
+        ("POST", "static/console.js", "GET, HEAD"),
+        ("PUT", "sign-in", "GET, HEAD, POST"),
+        ("HEAD", "enter", "GET"),
+        ("GET", "sign-out", "POST"),
+        ("GET", "tickets", "POST"),
+        ("POST", "feed/live", "GET"),
+    ],
+)
+async def test_a_page_names_the_methods_that_it_takes(
+    signed_in: httpx.AsyncClient, method: str, path: str, allow: str
+) -> None:
+    answer = await signed_in.request(method, f"/_/console/{path}")
+    assert (answer.status_code, answer.headers["allow"]) == (405, allow)
 
 
 async def test_every_page_forbids_what_it_does_not_need(signed_in: httpx.AsyncClient) -> None:
