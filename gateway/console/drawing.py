@@ -9,6 +9,7 @@ from gateway.console.api import path_of
 
 BOXES_MAX: Final = 300
 """In one picture: a larger one can't be read."""
+LINES_MAX: Final = 1000
 _WIDTH, _HEIGHT, _GAP, _STEP = 230, 30, 90, 42
 
 
@@ -31,13 +32,14 @@ class Line(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """`cut`: how many boxes were left out."""
+    """`cut`: how many boxes were left out; `tangled`: whether lines were, too."""
 
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     width: int
     height: int
     cut: int
+    tangled: bool
 
 
 Part = tuple[str, str, str]
@@ -56,13 +58,19 @@ def drawn(columns: Iterable[Iterable[Part]], arrows: Iterable[Arrow]) -> Drawing
             if len(boxes) < BOXES_MAX:
                 boxes[name, kind] = Box(name, kind, link, x * (_WIDTH + _GAP), y * _STEP)
                 tallest = max(tallest, y + 1)
+    between: dict[Arrow, None] = {}
+    for arrow in arrows:
+        if arrow[0] in boxes and arrow[1] in boxes:
+            between[arrow] = None
+            if len(between) > LINES_MAX:
+                break
     lines = tuple(
         Line(boxes[a].x + _WIDTH, boxes[a].y + _HEIGHT // 2, boxes[b].x, boxes[b].y + _HEIGHT // 2, how)
-        for a, b, how in dict.fromkeys(arrows)
-        if a in boxes and b in boxes
+        for a, b, how in list(between)[:LINES_MAX]
     )
-    widest = max((box.x for box in boxes.values()), default=0)
-    return Drawing(tuple(boxes.values()), lines, widest + _WIDTH, tallest * _STEP, count - len(boxes))
+    width = max((box.x for box in boxes.values()), default=0) + _WIDTH
+    cut, tangled = count - len(boxes), len(between) > LINES_MAX
+    return Drawing(tuple(boxes.values()), lines, width, tallest * _STEP, cut, tangled)
 
 
 def causes(events: Iterable[Mapping[str, Any]], at: str) -> Drawing:
@@ -144,11 +152,12 @@ def _arrows(declared: Mapping[str, Any], sagas: Mapping[str, Any], events: list[
         for emit, how in _emits(saga.get("steps", ())):
             event = f"{emit.get('aggregate_type')}.{emit.get('event_type')}"
             yield (name, "saga"), (event, "emitted"), how
-    for name, subscription in declared.get("subscriptions", {}).items():
-        wanted = subscription.get("filter", {})
-        for event in events:
-            type_, _, kind = event.partition(".")
-            if type_ in wanted.get("types", [type_]) and kind in wanted.get("event_types", [kind]):
+    # No more of either are drawn.
+    few = [(event, *event.split(".", 1)) for event in events[:BOXES_MAX]]
+    for name, subscription in list(declared.get("subscriptions", {}).items())[:BOXES_MAX]:
+        types, kinds = (subscription.get("filter", {}).get(each) for each in ("types", "event_types"))
+        for event, type_, kind in few:
+            if (types is None or type_ in types) and (kinds is None or kind in kinds):
                 yield (event, "event"), (name, "subscription"), "leads"
 
 

@@ -9,6 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from gateway.admit import strict_json
+
 FIELDS_MAX: Final = 50
 _REST: Final = "data"
 
@@ -53,7 +57,8 @@ def _field(name: str, schema: object, needed: bool, given: Mapping[str, str]) ->
 
 
 def data_of(schema: object, form: Mapping[str, str]) -> tuple[Any, str | None]:
-    """The data, or what is wrong with a field. An empty field is left out."""
+    """The data, or what is wrong with a field. An empty field is left out; JSON stays as it was written, a
+    number with all of its digits."""
     data: dict[str, Any] = {}
     for field in fields_of(schema, form):
         text = form.get(field.name, "")
@@ -62,10 +67,11 @@ def data_of(schema: object, form: Mapping[str, str]) -> tuple[Any, str | None]:
         if field.kind == "text":
             value: Any = text
         else:
-            try:
-                value = json.loads(text)
-            except ValueError:
-                return None, f"{field.name.removeprefix('field.')}: this is not JSON."
+            written = text.encode()
+            found = strict_json.decode(written)
+            if isinstance(found, strict_json.Malformed):
+                return None, f"{field.name.removeprefix('field.')}: {found.reason}"
+            value = msgspec.Raw(written)
         if field.name == _REST:
             return value, None
         data[field.name.removeprefix("field.")] = value

@@ -85,7 +85,7 @@ async def test_a_foreign_id_is_found_by_its_name_and_by_the_id_only(
         ("@ORD-1", "ORD-1"),
         ("label:nothing", "No event has the tag label:nothing."),
         ("a0000000-0000-4000-a000-00000000000", "singleton"),
-        ("a0000000-0000-4000-a000-000000000009", "nothing of this tenant has it"),
+        ("a0000000-0000-4000-a000-000000000009", "nothing that this key may read has it"),
         ("<img src=x>\r\nx: y", "&lt;img"),
         ("\x00", "U+0000"),
         ("x" * 5000, "singleton"),

@@ -84,7 +84,13 @@ async def test_an_act_brings_the_token_of_its_page(signed_in: httpx.AsyncClient,
 
 @pytest.mark.parametrize(
     "others",
-    ['theme={"dark": true}; {}', "path=/; {}", 'a=b,c"; {}', '{}; theme={"dark": true}', "sluice_console_2=x; {}"],
+    [
+        'theme={"dark": true}; {}',
+        "path=/; {}",
+        'a=b,c"; {}',
+        '{}; theme={"dark": true}',
+        "sluice_console_2=x; {}",
+    ],
 )
 async def test_cookies_of_other_programs_end_no_session(signed_in: httpx.AsyncClient, others: str) -> None:
     mine = f"sluice_console={signed_in.cookies['sluice_console']}"

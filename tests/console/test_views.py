@@ -11,7 +11,7 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway.console.drawing import BOXES_MAX, leads
+from gateway.console.drawing import BOXES_MAX, LINES_MAX, leads
 from gateway.console.views import views
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
 from tests.http.webhooks import open_hooks, to
@@ -255,6 +255,161 @@ def test_a_picture_that_is_cut_says_so() -> None:
     events: dict[str, Any] = {f"was_{n}": {} for n in range(BOXES_MAX + 7)}
     drawing = leads({"aggregate_types": {"order": {"events": events}}})
     assert (len(drawing.boxes), drawing.cut) == (BOXES_MAX, 7)
+
+
+def test_a_picture_has_a_bounded_number_of_lines() -> None:
+    events: dict[str, Any] = {f"was_{n}": {} for n in range(100)}
+    readers: dict[str, Any] = {f"reader_{n}": {} for n in range(100)}
+    drawing = leads({"aggregate_types": {"order": {"events": events}}, "subscriptions": readers})
+    assert (len(drawing.boxes), len(drawing.lines), drawing.tangled) == (200, LINES_MAX, True)
+
+
+@pytest.mark.parametrize("act", ["deploy", "try"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "The body is empty"),
+        ("{", "The body is not valid JSON"),
+        ("null", ""),
+        ('{"agent_types": [NaN]}', "The body is not valid JSON"),
+        ('{"agent_types": [], "agent_types": []}', "agent_types"),
+        ('{"agent_types": ["\\ud800"]}', "cannot be stored as text"),
+        ("[" * 100_000, "opening brackets"),
+        ("9" * 100, ""),
+    ],
+)
+async def test_a_text_that_is_no_spec_is_said_as_the_api_says_it(
+    signed_in: httpx.AsyncClient, text: str, said: str, act: str
+) -> None:
+    form = {"csrf": await token_of(signed_in), "spec": text, "act": act}
+    answer = await signed_in.post(f"{CONSOLE}/spec", data=form)
+    assert answer.status_code in (400, 422), answer.text
+    assert 'class="bad" role="alert"' in answer.text and said in answer.text
+
+
+async def test_a_field_of_json_is_appended_as_it_was_written_or_refused(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    key = new_id()
+    form = {"csrf": await token_of(signed_in), "actor_type": "user", "actor_id": new_id()}
+    placed = {**form, "event_type": "was_placed", "field.label": "x"}
+    number = "12345678901234567890.10"
+    append = f"{CONSOLE}/aggregates/order/{key}/append"
+    sent = await signed_in.post(append, data={**placed, "once": new_id(), "field.total": number})
+    assert sent.status_code == 303, sent.text
+    async with new_client(gateway.url, shop.read) as client:
+        assert number in (await client.get(f"/order/{key}/events/1")).text
+    for text, why in (
+        ("NaN", "is not valid JSON"),
+        ("1, 2", "is not valid JSON"),
+        ("[" * 100_000, "opening brackets"),
+        ("[" * 100 + "]" * 100, "levels deep"),
+        ('"\\ud800"', "cannot be stored as text"),
+    ):
+        for event_type, field in (("was_placed", "field.total"), ("was_noted", "data")):
+            sent = await signed_in.post(
+                append, data={**placed, "once": new_id(), "event_type": event_type, field: text}
+            )
+            assert sent.status_code == 422, text[:20]
+            assert why in sent.text
+
+
+async def test_a_narrowed_key_sees_what_it_is_for_and_why_it_sees_no_more(
+    person: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    key = new_id()
+    async with new_client(gateway.url, shop.admin) as client:
+        await appended(client, "order", key, "was_noted")
+        made = await client.post("/_/keys", json={"scope": "write", "only": ["order"], "name": "narrow"})
+        assert (await person.post(SIGN_IN, data={"key": made.json()["key"]})).status_code == 303
+        await follows(client, "order")
+    narrowed = "This key is narrowed to order"
+    for path, status, shown in (
+        ("aggregates", 200, '/aggregates/order">order</a>'),
+        ("aggregates", 200, narrowed),
+        ("aggregates/order", 200, key),
+        ("aggregates/nowhere", 403, narrowed),
+        (f"aggregates/order/{key}/append", 403, narrowed),
+        ("spec", 403, narrowed),
+        ("projections", 403, narrowed),
+        ("out", 403, "needs admin"),
+    ):
+        answer = await person.get(f"{CONSOLE}/{path}")
+        assert (answer.status_code, shown in answer.text) == (status, True), path
+        for wrong in ("declares no", "There is none", "None is declared", "No type is declared"):
+            assert wrong not in answer.text, path
+    found = await person.get(f"{CONSOLE}/find", params={"q": key})
+    assert found.headers["location"] == f"{CONSOLE}/aggregates/order/{key}"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("aggregates/nowhere", 404, "declares no aggregate type &#39;nowhere&#39;"),
+        ("aggregates/order?cursor=x", 422, "This cursor belongs to another list"),
+        ("aggregates/order?filter[x]=1", 422, "is not listed"),
+        ("aggregates/nowhere/x/append", 404, "declares no event type"),
+        ("aggregates/order/x/append?event_type=nope", 404, "declares no event type &#39;nope&#39; of"),
+        ("spec?revision=99", 404, "There is no revision 99"),
+        ("spec?revision=x", 422, "must be a whole number"),
+        ("spec?against=99", 404, "There is no revision 99"),
+    ],
+)
+async def test_a_page_says_what_is_not_there(
+    signed_in: httpx.AsyncClient, path: str, status: int, said: str
+) -> None:
+    answer = await signed_in.get(f"{CONSOLE}/{path}")
+    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    for wrong in ("declares no <code>list", "Nothing changed", "changes up to 0", "Nothing matches"):
+        assert wrong not in answer.text
+
+
+async def test_a_list_shows_fields_within_fields_and_times_for_people(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    key = new_id()
+    placed = {"schema": {}, "handler": {"merge": {"target": "", "value": "$.data"}}}
+    order = {"events": {"was_placed": placed}, "list": {"by": ["address.city", "lines", "metadata.length"]}}
+    spec = {"aggregate_types": {"order": order}, "agent_types": ["user"]}
+    async with new_client(gateway.url, shop.admin) as client:
+        assert (await client.put("/_/spec?force=true", json=spec)).status_code == 200
+        data = {"address": {"city": "Bern"}, "lines": [1] * 1000}
+        await appended(client, "order", key, "was_placed", data)
+        await follows(client, "order")
+    page = (await signed_in.get(f"{CONSOLE}/aggregates/order")).text
+    assert (
+        "<td><bdi>Bern</bdi></td>" in page and f"<td><bdi>{str([1] * 1000).replace(' ', '')[:119]}…" in page
+    )
+    assert re.search(r"<td>20\d\d-\d\d-\d\dT[\d:.]+Z</td></tr>", page)
+    revisions = (await signed_in.get(f"{CONSOLE}/spec")).text
+    assert re.search(r"revision=2\">2</a> 20\d\d-\d\d-\d\dT", revisions)
+
+
+async def follows(client: httpx.AsyncClient, of_type: str) -> None:
+    """Until the list has every event."""
+
+    async def live() -> bool:
+        answer = await client.get(f"/{of_type}")
+        return answer.status_code == 200 and bool(answer.json()["items"])
+
+    await until(live)
+
+
+async def test_a_page_of_large_events_costs_little(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    """In time of the CPU, gateway and client, the better of two looks: 4 MB of events are read for it."""
+    key = new_id()
+    async with new_client(gateway.url, shop.write) as client:
+        for _ in range(17):
+            await appended(client, "order", key, "was_noted", {"items": [{"a": 1}] * 30_000})
+    used_s = []
+    for path in (f"feed?tags=order:{key}", f"aggregates/order/{key}") * 2:
+        began = time.process_time()
+        page = await signed_in.get(f"{CONSOLE}/{path}")
+        used_s.append(time.process_time() - began)
+        assert page.status_code == 200 and len(page.content) < 1024 * 1024
+    assert max(min(used_s[n], used_s[n + 2]) for n in range(2)) < 0.5
 
 
 ACTS = sorted(path for method, path in views() if method == "POST")

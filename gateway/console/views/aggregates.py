@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from gateway.console.api import Answer, path_of
 from gateway.console.fields import data_of, fields_of
+from gateway.console.line_changes import changes
 from gateway.console.site import Goto, Page, Visit
 from gateway.console.views.parts import (
     PAGE,
-    changes,
+    field_of,
     moment,
     number,
     part,
@@ -22,12 +23,14 @@ from gateway.console.views.parts import (
 )
 
 _NEVER: Final = "0" * 32
+_NO_LIST: Final = 405
+"""What the API answers to a read of a type without `list`."""
 
 
 async def aggregates(visit: Visit) -> Page:
-    declared = (await part(visit, "/_/spec", "spec")) or {}
-    types, singletons = declared.get("aggregate_types", {}), declared.get("singletons", ())
-    return Page("aggregates.html", {"types": types, "singletons": singletons})
+    singletons = ((await part(visit, "/_/spec", "spec")) or {}).get("singletons", ())
+    shows = {"types": await types_of(visit), "singletons": singletons, "only": visit.principal.only}
+    return Page("aggregates.html", shows)
 
 
 async def of_type(visit: Visit) -> Page:
@@ -36,6 +39,9 @@ async def of_type(visit: Visit) -> Page:
     asked = {name: text for name, text in visit.query.items() if name.startswith("filter[")}
     asked |= {name: visit.query[name] for name in ("sort", "cursor") if visit.query.get(name)}
     answer = await visit.api.get(path_of(aggregate_type), {**asked, "limit": PAGE})
+    if aggregate_type not in types and not answer.done:
+        return Page("problem.html", {"error": answer.error}, answer.status)
+    has_list = answer.status != _NO_LIST
     listed = types.get(aggregate_type, {}).get("list") or {}
     newest: list[Any] = []
     if not answer.done:
@@ -45,15 +51,17 @@ async def of_type(visit: Visit) -> Page:
         "of_type.html",
         {
             "type": aggregate_type,
+            "has_list": has_list,
             "by": listed.get("by", []),
             "items": answer.body.get("items", []) if answer.done else [],
             "next": answer.body.get("next") if answer.done else None,
             "newest": _once(newest),
-            "error": answer.error if not answer.done and listed else None,
+            "error": None if answer.done or not has_list else words(answer),
             "query": visit.query,
-            "shown": shown,
+            "field_of": field_of,
+            "moment": moment,
         },
-        200 if aggregate_type in types else 404,
+        answer.status if has_list else 200,
     )
 
 
@@ -116,9 +124,17 @@ async def form(visit: Visit) -> Page:
 
 
 async def _form(visit: Visit, given: Mapping[str, str], error: str | None) -> Page:
-    types = (await types_of(visit)).get(visit.name("type"), {}).get("events", {})
+    """`error` is what the API said of what was sent. There is a form only of an event type that the key may
+    read of."""
+    answer = await visit.api.get("/_/spec")
+    if not answer.done:
+        return Page("problem.html", {"error": error or answer.error}, answer.status)
+    spec: Mapping[str, Any] = answer.body["spec"]
+    types = spec.get("aggregate_types", {}).get(visit.name("type"), {}).get("events", {})
     event_type = given.get("event_type") or visit.query.get("event_type") or next(iter(types), "")
-    spec: Mapping[str, Any] = (await part(visit, "/_/spec", "spec")) or {}
+    if event_type not in types:
+        why = error or f"The spec declares no event type {event_type!r} of {visit.name('type')!r}."
+        return Page("problem.html", {"error": why}, 404)
     return Page(
         "append.html",
         {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gateway.console.api import Answer, path_of
 from gateway.console.drawing import leads
+from gateway.console.line_changes import changes, text_of
 from gateway.console.site import Goto, Page, Visit
-from gateway.console.views.parts import PAGE, changes, part, shown, words
+from gateway.console.views.parts import PAGE, SHOWN_CHARS_MAX, glance, moment, number, part, shown, words
 from gateway.follow.standing import LIST_PREFIX
 
 
@@ -18,37 +20,44 @@ async def spec(visit: Visit) -> Page:
 
 
 async def _spec(visit: Visit, said: Answer | None, text: str, tried: Answer | None = None) -> Page:
-    wanted = visit.query.get("revision")
+    """1. The revision that is looked at. 2. What it is compared with. 3. Which there are. A tenant may have
+    no spec yet: that is no fault."""
+    wanted, other = visit.query.get("revision"), visit.query.get("against")
     answer = await visit.api.get("/_/spec", {"revision": wanted} if wanted else None)
+    against = await visit.api.get("/_/spec", {"revision": other}) if other else None
+    failed = next((each for each in (answer, against) if each is not None and not each.done), None)
+    if failed is not None and failed.status == 404 and not wanted and not other:
+        failed = None
     declared = answer.body["spec"] if answer.done else {}
-    history = await part(visit, "/_/spec/history", "revisions") or []
-    other = visit.query.get("against")
-    against = await part(visit, "/_/spec", "spec", {"revision": other}) if other else None
+    before = number(visit.query.get("before"), 0)
+    history = await visit.api.get("/_/spec/history", {"before": before} if before else None)
+    whole = text_of(declared) if declared else ""
     return Page(
         "spec.html",
         {
             "revision": answer.body["revision"] if answer.done else 0,
             "declared": declared,
-            "text": text or (shown(declared) if declared else ""),
+            "text": text or ("" if len(whole) > SHOWN_CHARS_MAX else whole),
+            "too_long": not text and len(whole) > SHOWN_CHARS_MAX,
             "drawn": leads(declared),
-            "history": history,
-            "changes": changes(against, declared) if against is not None else [],
-            "against": other,
+            "history": history.body["revisions"] if history.done else [],
+            "earlier": history.body["next"] if history.done else None,
+            "changes": changes(against.body["spec"], declared) if against is not None and not failed else [],
+            "against": None if failed else other,
+            "error": None if failed is None else words(failed),
+            "moment": moment,
             "said": said,
             "tried": None if tried is None else tried.body,
             "shown": shown,
         },
-        said.status if said is not None else 200,
+        said.status if said is not None else 200 if failed is None else failed.status,
     )
 
 
 async def deploy(visit: Visit) -> Page | Goto:
+    """The text goes to the API as it is: what is wrong with it, the API says."""
     text = visit.form.get("spec", "")
-    try:
-        document = json.loads(text)
-    except ValueError as fault:
-        answer = Answer(400, {}, {"error": f"This is not JSON: {fault}."})
-        return await _spec(visit, answer, text)
+    document = msgspec.Raw(text.encode())
     if visit.form.get("act") == "try":
         answer = await visit.api.ask("POST", "/_/spec/try", body=document)
         return await _spec(visit, None if answer.done else answer, text, answer if answer.done else None)
@@ -66,6 +75,7 @@ async def projections(visit: Visit) -> Page:
             "lists": listed.get("lists", []),
             "error": None if answer.done else answer.error,
         },
+        answer.status,
     )
 
 
@@ -91,6 +101,7 @@ async def projection(visit: Visit) -> Page:
             "stands": {each: value for each, value in found.items() if each not in ("items", "ok", "next")},
             "error": None if answer.done else words(answer),
             "query": visit.query,
+            "glance": glance,
             "shown": shown,
         },
         answer.status,

@@ -10,7 +10,7 @@ from gateway.console.api import path_of
 from gateway.console.drawing import causes
 from gateway.console.live_feed import place_of
 from gateway.console.site import Page, Visit
-from gateway.console.views.parts import PAGE, moment, part, shown, tags_of_event, types_of, words
+from gateway.console.views.parts import PAGE, glance, moment, part, shown, tags_of_event, types_of, words
 
 _CAUSES_MAX: Final = 10
 _BEFORE_S: Final = 3600.0
@@ -87,7 +87,7 @@ async def feed(visit: Visit) -> Page:
             "live": end is not None,
             "earlier": None if page["caught_up"] else page["position"],
             "error": None if answer.done else words(answer),
-            "shown": shown,
+            "glance": glance,
         },
         answer.status,
     )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from gateway.console.api import path_of
 from gateway.console.site import Goto, Page, Visit
-from gateway.console.views.parts import filter_of, part
+from gateway.console.views.parts import filter_of, part, types_of
 
 Place = tuple[str, str]
 """What something is, and the page that shows it."""
@@ -43,7 +43,7 @@ async def _found(visit: Visit, text: str) -> AsyncIterator[Place]:
         if await _some(visit, same):
             yield "correlation id", f"/feed{filter_of(same)}"
     declared: Mapping[str, Any] = (await part(visit, "/_/spec", "spec")) or {}
-    for aggregate_type in declared.get("aggregate_types", {}):
+    for aggregate_type in await types_of(visit):
         answer = await visit.api.get(path_of(aggregate_type, text, "length"))
         if answer.done and answer.body["length"]:
             yield aggregate_type, path_of("aggregates", aggregate_type, text)
@@ -98,7 +98,9 @@ async def _fault(visit: Visit, text: str) -> str:
     checked = await visit.api.ask("POST", "/_/ids/check", body={"ids": [text]})
     if not checked.done:
         return checked.error
-    return checked.body["ids"][0].get("error") or "It is well formed, and nothing of this tenant has it."
+    return (
+        checked.body["ids"][0].get("error") or "It is well formed, and nothing that this key may read has it."
+    )
 
 
 def _alias(text: str) -> str:

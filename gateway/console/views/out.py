@@ -13,7 +13,8 @@ from gateway.console.views.parts import PAGE, moment, part, shown, words
 async def out(visit: Visit) -> Page:
     answer = await visit.api.get("/_/subscriptions")
     listed = answer.body["subscriptions"] if answer.done else []
-    return Page("out.html", {"subscriptions": listed, "error": None if answer.done else answer.error})
+    error = None if answer.done else answer.error
+    return Page("out.html", {"subscriptions": listed, "error": error}, answer.status)
 
 
 async def subscription(visit: Visit) -> Page:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import msgspec
+
 from gateway.console.api import Answer, Query
+from gateway.console.line_changes import text_of
 from gateway.console.site import Visit
 from spec.errors import Report
 from spec.tags import TagFault, read_tags, tags_of
@@ -22,7 +23,23 @@ SHOWN_CHARS_MAX: Final = 64 * 1024
 
 def shown(value: object) -> str:
     """JSON for people, cut."""
-    return cut(json.dumps(value, indent=2, ensure_ascii=False))
+    return cut(text_of(value))
+
+
+def glance(value: object, chars_max: int = 120) -> str:
+    """The beginning of its JSON, or of a text, for a row."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def field_of(item: Mapping[str, Any], field: str) -> str:
+    """What a row shows of a field that its list or projection names in `by`; nothing where it is absent."""
+    value: Any = item if field.startswith("metadata.") else item["data"]
+    for name in field.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return ""
+        value = value[name]
+    return glance(value)
 
 
 def cut(text: str) -> str:
@@ -38,13 +55,20 @@ async def part(visit: Visit, path: str, named: str, query: Query | None = None) 
 
 
 async def types_of(visit: Visit) -> dict[str, Any]:
+    """The aggregate types that the key may read of. A narrowed key may not read the spec, and names them
+    itself."""
+    only = visit.principal.only
+    if only is not None:
+        return {name: {} for name in sorted(only.all_types)}
     declared: dict[str, Any] = (await part(visit, "/_/spec", "spec")) or {}
     return dict(declared.get("aggregate_types", {}))
 
 
 def tags_of_event(types: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
     """As the spec declares them now, its own first; of one that is stored as a hash, the value: the data has
-    it."""
+    it. Of a type of the gateway's own, as `_saga`, none can be looked for."""
+    if event["aggregate_type"].startswith("_"):
+        return []
     own = f"{event['aggregate_type']}:{event['key']}"
     declared = types.get(event["aggregate_type"], {}).get("events", {}).get(event["type"], {})
     rules = read_tags(declared.get("tags", []), "", {}, Report())
@@ -55,13 +79,6 @@ def tags_of_event(types: Mapping[str, Any], event: Mapping[str, Any]) -> list[st
 def words(answer: Answer) -> str:
     path = (answer.body or {}).get("path")
     return f"{path}: {answer.error}" if path else answer.error
-
-
-def changes(before: object, after: object) -> list[tuple[str, str]]:
-    """Lines of a diff, each with its mark: what an event changed."""
-    lines = difflib.unified_diff(shown(before).splitlines(), shown(after).splitlines(), n=1, lineterm="")
-    kept = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-    return [(line[:1], line[1:]) for line in kept[:400]]
 
 
 def number(text: str | None, otherwise: int) -> int:
