@@ -12,10 +12,19 @@ from typing import Final
 
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import NAME_GRAMMAR
+from spec.tags import TAGS_MAX
 
 ITEMS_MAX: Final = 100
-NAMES_MAX: Final = 100
-"""Types, or tags, of one item."""
+"""Of a query: the index is asked for each."""
+
+TYPES_MAX: Final = 100
+"""Of an item."""
+
+ITEM_TAGS_MAX: Final = TAGS_MAX + 1
+"""Of an item: no event has more, its own among them."""
+
+QUERY_TAGS_MAX: Final = 200
+"""Of all items of a query together."""
 
 _TYPE: Final = re.compile(rf"({NAME_GRAMMAR})\.({NAME_GRAMMAR})")
 _TAG: Final = re.compile(rf"({NAME_GRAMMAR}):.+", re.DOTALL)
@@ -36,7 +45,11 @@ def read_filter_items(value: object, pointer: str, report: Report) -> tuple[Filt
         return ()
     if not 1 <= len(value) <= ITEMS_MAX:
         report.add("invalid_value", pointer, f"Name 1 to {ITEMS_MAX} items; leave the key out for any.")
-    return tuple([_read_item(each, below(pointer, n), report) for n, each in enumerate(value)])
+    items = tuple([_read_item(each, below(pointer, n), report) for n, each in enumerate(value)])
+    if sum(len(item.prefixes) for item in items) > QUERY_TAGS_MAX:
+        why = f"The items of a filter have at most {QUERY_TAGS_MAX} tags."
+        report.add("invalid_value", pointer, why, accepted_before=True)
+    return items
 
 
 def _read_item(value: object, pointer: str, report: Report) -> FilterItem:
@@ -47,7 +60,8 @@ def _read_item(value: object, pointer: str, report: Report) -> FilterItem:
         if key not in _KEYS:
             why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
-    lists = {key: _list(value[key], below(pointer, key), report) for key in _KEYS if key in value}
+    most = {"types": TYPES_MAX, "tags": ITEM_TAGS_MAX}
+    lists = {key: _list(value[key], most[key], below(pointer, key), report) for key in _KEYS if key in value}
     if not any(lists.values()):
         report.add("invalid_value", pointer, "An item names `types`, `tags` or both.")
     types, prefixes = [], []
@@ -69,12 +83,12 @@ def _read_item(value: object, pointer: str, report: Report) -> FilterItem:
     return FilterItem(tuple(types), tuple(prefixes))
 
 
-def _list(value: object, pointer: str, report: Report) -> list[object]:
+def _list(value: object, most: int, pointer: str, report: Report) -> list[object]:
     if not isinstance(value, list):
         report.add("wrong_type", pointer, "A list is needed here.")
         return []
-    if len(value) > NAMES_MAX:
-        report.add("invalid_value", pointer, f"At most {NAMES_MAX}.")
+    if len(value) > most:
+        report.add("invalid_value", pointer, f"At most {most}.", accepted_before=True)
     return value
 
 

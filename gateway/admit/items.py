@@ -12,21 +12,10 @@ from typing import Final
 from gateway.errors import Refusal
 from gateway.items import Item, Items
 from spec.errors import nearest, shown
+from spec.filter_items import ITEM_TAGS_MAX, ITEMS_MAX, QUERY_TAGS_MAX, TYPES_MAX
 from spec.identifiers import NAME_GRAMMAR
 from spec.model import Spec
-from spec.tags import TAGS_MAX, hashed_value
-
-ITEMS_MAX: Final = 100
-"""Of a query: the index is asked for each."""
-
-TYPES_MAX: Final = 100
-"""Of an item."""
-
-ITEM_TAGS_MAX: Final = TAGS_MAX + 1
-"""Of an item: no event has more, its own among them."""
-
-QUERY_TAGS_MAX: Final = 200
-"""Of all items of a query together."""
+from spec.tags import hashed_value
 
 _TYPE: Final = re.compile(rf"({NAME_GRAMMAR})\.({NAME_GRAMMAR})")
 _TAG: Final = re.compile(rf"({NAME_GRAMMAR}):(.+)", re.DOTALL)
@@ -65,30 +54,33 @@ def read_query(value: object, spec: Spec | None, salt: bytes, path: str = "") ->
     return read_items(value["items"], spec, salt, f"{below}items")
 
 
-def read_items(value: object, spec: Spec | None, salt: bytes, path: str) -> Items | Refusal:
+def read_items(
+    value: object, spec: Spec | None, salt: bytes, path: str, *, bounded: bool = True
+) -> Items | Refusal:
+    """`bounded`: not for a stored filter, of which earlier releases accepted more tags."""
     if not isinstance(value, list) or not 1 <= len(value) <= ITEMS_MAX:
         return Refusal("invalid_field", f"A query has 1 to {ITEMS_MAX} items, in a list.", path)
     items: dict[Item, None] = {}
     tags = 0
     for n, each in enumerate(value):
-        item = _read_item(each, spec, salt, f"{path}[{n}]")
+        item = _read_item(each, spec, salt, f"{path}[{n}]", bounded)
         if isinstance(item, Refusal):
             return item
         items[item] = None
         tags += len(item.tags)
-    if tags > QUERY_TAGS_MAX:
+    if bounded and tags > QUERY_TAGS_MAX:
         return Refusal("invalid_field", f"The items of a query have at most {QUERY_TAGS_MAX} tags.", path)
     return tuple(items)
 
 
-def _read_item(value: object, spec: Spec | None, salt: bytes, path: str) -> Item | Refusal:
+def _read_item(value: object, spec: Spec | None, salt: bytes, path: str, bounded: bool) -> Item | Refusal:
     if not isinstance(value, dict):
         return Refusal("invalid_field", "An item is an object with `types`, `tags` or both.", path)
     for name, listed in value.items():
         if name not in _NAMES:
             return Refusal("unknown_field", f"An item has no field {shown(name)}.", f"{path}.{name}")
         most = TYPES_MAX if name == "types" else ITEM_TAGS_MAX
-        if not isinstance(listed, list) or len(listed) > most:
+        if not isinstance(listed, list) or (bounded and len(listed) > most):
             why = f"`{name}` is a list of at most {most}; leave it out for any."
             return Refusal("invalid_field", why, f"{path}.{name}")
     if not any(value.values()):

@@ -131,7 +131,7 @@ def subscribed(row: Any) -> Subscribed:
 def _items(document: dict[str, Any], salt: bytes) -> Items:
     """Of the filter, with tags as they are stored."""
     listed = (document.get("filter") or {}).get("items")
-    items = () if listed is None else read_items(listed, None, salt, "filter.items")
+    items = () if listed is None else read_items(listed, None, salt, "filter.items", bounded=False)
     return () if isinstance(items, Refusal) else items  # none of ours: it was read when it was put
 
 

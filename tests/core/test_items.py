@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admit.items import read_query, with_tags
+from gateway.admit.items import read_items, read_query, with_tags
 from gateway.errors import Refusal
 from gateway.items import Item, Items, matches, tags_of
 from spec.tags import hashed_value
@@ -141,3 +141,10 @@ def test_tags_that_each_item_has_to_have_count_as_its_own(items: int, more: int)
     refusal = with_tags(query, [f"course:{n}" for n in range(more)], "tags")
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.path) == ("invalid_field", "tags")
+
+
+def test_a_stored_filter_may_have_more_tags_than_a_query() -> None:
+    listed = [{"tags": [f"order:{n}-{k}" for k in range(18)]} for n in range(12)]
+    read = read_items(listed, None, b"", "items", bounded=False)
+    assert not isinstance(read, Refusal)
+    assert len(tags_of(read)) == 216

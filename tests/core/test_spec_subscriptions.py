@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from spec.errors import Faults
 from spec.model import Spec
-from spec.parse import parse
+from spec.parse import parse, parse_deployed
 from spec.subscriptions import Filter, PermissiveEnviron
 from spec.targets.addresses import ALLOW_PRIVATE, is_public, unsafe
 from spec.targets.form import RETRY_S
@@ -163,3 +164,12 @@ def test_a_document_is_shown_without_secrets_and_can_be_deployed_as_it_was_shown
     other = declared({**WEBHOOK, "secret": "***"})
     assert restored(other, declared({"type": "pull"})) == other
     assert masked({"subscriptions": []}) == {"subscriptions": []}
+
+
+def test_a_filter_names_as_many_tags_as_a_query_and_one_of_an_earlier_release_stays_readable() -> None:
+    for items in ([{"tags": ["order:a"] * 18}], [{"tags": [f"order:{n}"] * 17} for n in range(12)]):
+        document = declared({"type": "pull"}, filter={"items": items})
+        found = parse(document)
+        assert isinstance(found, Faults)
+        assert [fault.code for fault in found] == ["invalid_value"]
+        assert isinstance(parse_deployed(json.dumps(document)), Spec)

@@ -53,3 +53,18 @@ async def test_items_are_held_to_the_spec_and_shown_as_they_were_put(client: htt
     document["filter"] = {"items": [{"tags": ["ordr:global"]}]}
     response = await client.put("/_/subscriptions/other", json=document)
     refused(response, 422, "unknown_tag", "filter.items[0].tags[0]")
+
+
+async def test_a_filter_has_no_more_tags_than_a_query(client: httpx.AsyncClient) -> None:
+    """Also where its names are not held to the spec, and in a declared one."""
+
+    async def put(*items: dict[str, Any]) -> httpx.Response:
+        document = {"filter": {"items": list(items), "include_undeclared": True}, "target": {"type": "pull"}}
+        return await client.put("/_/subscriptions/some", json=document)
+
+    def tags(n: int, count: int) -> dict[str, Any]:
+        return {"tags": [f"order:n{n}-{k}" for k in range(count)]}
+
+    refused(await put(tags(0, 18)), 422, "invalid_field", "filter.items[0].tags")
+    refused(await put(*(tags(n, 17) for n in range(12))), 422, "invalid_field", "filter.items")
+    assert (await put(*(tags(n, 17) for n in range(11)))).status_code == 201

@@ -8,8 +8,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.items import ITEM_TAGS_MAX, ITEMS_MAX, QUERY_TAGS_MAX
 from gateway.http import response
+from spec.filter_items import ITEM_TAGS_MAX, ITEMS_MAX, QUERY_TAGS_MAX
 from spec.tags import TAG_BYTES_MAX, TAGS_MAX
 
 CAPABILITIES: Final[dict[str, Any]] = {

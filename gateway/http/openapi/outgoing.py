@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.admit.items import ITEMS_MAX
 from gateway.http.api.subscriptions import ACKED_MAX, WAIT_S_MAX
 from gateway.http.openapi.operations import JSON, answer, operation, request
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
 from gateway.http.openapi.schemas import ANY_UUID, LENGTH, NAMED, OK, Schema, list_of, object_of, or_null, ref
 from gateway.relay.documents import HIDDEN
 from gateway.relay.pull import CLAIM_EVENTS_MAX
+from spec.filter_items import ITEMS_MAX
 from spec.subscriptions import FILTER_NAMES_MAX
 from spec.targets.form import Form
 from spec.targets.pull import LEASE_S_MAX

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from gateway.admit.envelope_shape import PREVIOUS_LENGTH_MAX
-from gateway.admit.items import ITEM_TAGS_MAX, ITEMS_MAX, TYPES_MAX
 from gateway.http.api.ids import IDS_MAX
+from spec.filter_items import ITEM_TAGS_MAX, ITEMS_MAX, TYPES_MAX
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, Kind
 from spec.model import Spec
 

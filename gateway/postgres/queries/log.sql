@@ -299,8 +299,12 @@ WITH edge AS (
                 UNION ALL
                 SELECT CASE WHEN o.seq <= at.seq THEN o.version ELSE s.version END,
                     CASE WHEN o.seq <= at.seq THEN s.beyond ELSE o.version END
-                FROM search s JOIN outbox o ON o.tenant = $2 AND o.aggregate_type = t.type AND o.aggregate_id = t.key
-                    AND o.version = (s.version + s.beyond) / 2
+                FROM search s CROSS JOIN LATERAL (
+                    -- Not to be merged into the rest: one event a step, where a join may read the whole stream.
+                    SELECT version, seq FROM outbox
+                    WHERE tenant = $2 AND aggregate_type = t.type AND aggregate_id = t.key
+                        AND version = (s.version + s.beyond) / 2 OFFSET 0
+                ) o
                 WHERE s.beyond - s.version > 1
             )
             SELECT version FROM search WHERE beyond - version = 1
@@ -308,24 +312,32 @@ WITH edge AS (
     ) own
 ), driver AS (
     SELECT DISTINCT ON (item) item, n, seqs FROM found ORDER BY item, cardinality(seqs), n
+), look AS MATERIALIZED (
+    -- What each event of a driver is asked, once for an item: a search in $12 for each event would take seconds.
+    SELECT d.item, d.seqs, d.item = ANY($12::int[]) AS typed, other.* FROM driver d CROSS JOIN LATERAL (
+        SELECT array_agg(t.tag) AS tags, array_agg(t.type) AS types, array_agg(t.key) AS keys
+        FROM tag t WHERE t.item = d.item AND t.n <> d.n
+    ) other
 ), matched AS (
-    SELECT o.seq FROM driver d CROSS JOIN unnest(d.seqs) AS at(seq) CROSS JOIN LATERAL (
-        SELECT seq, aggregate_type, aggregate_id, type FROM outbox WHERE p = $1 AND seq = at.seq AND tenant = $2
+    SELECT o.seq FROM look d CROSS JOIN unnest(d.seqs) AS at(seq) CROSS JOIN LATERAL (
+        -- Not to be merged into the rest: a look-up by (p, seq) for each, never all events of the tenant.
+        SELECT seq, tenant, aggregate_type, aggregate_id, type FROM outbox WHERE p = $1 AND seq = at.seq OFFSET 0
     ) o
-    WHERE CASE WHEN d.item = ANY($12::int[]) THEN EXISTS (
-            SELECT FROM unnest($12, $13::text[], $14::text[]) AS w(item, aggregate_type, type)
-            WHERE (w.item, w.aggregate_type, w.type) = (d.item, o.aggregate_type, o.type))
+    WHERE o.tenant = $2 AND CASE WHEN d.typed THEN (d.item, o.aggregate_type, o.type) IN (
+            SELECT * FROM unnest($12, $13::text[], $14::text[]))
         ELSE left(o.aggregate_type, 1) <> '_' END
         AND NOT EXISTS (
-            SELECT FROM tag t WHERE t.item = d.item AND t.n <> d.n
-                AND NOT (o.aggregate_type = t.type AND o.aggregate_id = t.key)
+            SELECT FROM unnest(d.tags, d.types, d.keys) AS t(tag, type, key)
+            WHERE NOT (o.aggregate_type = t.type AND o.aggregate_id = t.key)
                 AND NOT EXISTS (SELECT FROM event_tag e WHERE e.tag = t.tag AND e.seq = o.seq))
     UNION
     (SELECT o.seq FROM edge, outbox o
     WHERE cardinality($15::int[]) > 0 AND o.p = $1 AND o.tenant = $2 AND o.seq > $7
-        AND o.seq <= least(edge.upper, $16) AND EXISTS (
-            SELECT FROM unnest($12, $13::text[], $14::text[]) AS w(item, aggregate_type, type)
-            WHERE w.item = ANY($15) AND (w.aggregate_type, w.type) = (o.aggregate_type, o.type))
+        AND o.seq <= least(edge.upper, $16)
+        -- IS TRUE: so the types are hashed once; else they are joined, all of them for each event.
+        AND ((o.aggregate_type, o.type) IN (
+            SELECT w.aggregate_type, w.type FROM unnest($12, $13, $14) AS w(item, aggregate_type, type)
+            WHERE w.item = ANY($15))) IS TRUE
     ORDER BY o.seq ASC LIMIT $6)
 )
 SELECT edge.epoch, edge.head, (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $3) AS mark_after,
@@ -364,8 +376,8 @@ FROM (
             FROM outbox
             WHERE p = $1 AND seq < $2 AND seq >= $2::bigint - $3::bigint AND tenant = ANY($4::uuid[])
                 AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
-                    ELSE aggregate_type = ANY($5) END
-                AND ($6::text[] IS NULL OR type = ANY($6)) AND ($10::uuid IS NULL OR correlation_id = $10)
+                    ELSE aggregate_type IN (SELECT unnest($5)) END
+                AND ($6::text[] IS NULL OR type IN (SELECT unnest($6))) AND ($10::uuid IS NULL OR correlation_id = $10)
                 AND ($11::text IS NULL OR (actor_type = $11 AND actor_id = $12::text))
             ORDER BY seq DESC LIMIT $7
         ) found
@@ -377,6 +389,7 @@ ORDER BY e.seq DESC
 -- name: outbox_page
 -- Committed events of some tenants in a stretch of a partition, in the order of their commits. One snapshot, in
 -- which all up to `head` is there: a commit moves the partition's row and inserts its events at once.
+-- The names of types are hashed once, however many they are: `= ANY` of a parameter compares each.
 -- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenants, $5 aggregate types or NULL for all
 -- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
 -- begun, $9 whether all means the system's own too, $10 correlation id or NULL, $11 and $12 the actor's type and id or
@@ -413,8 +426,8 @@ FROM (
         FROM outbox
         WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = ANY($4::uuid[])
             AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
-                ELSE aggregate_type = ANY($5) END
-            AND ($6::text[] IS NULL OR type = ANY($6)) AND ($10::uuid IS NULL OR correlation_id = $10)
+                ELSE aggregate_type IN (SELECT unnest($5)) END
+            AND ($6::text[] IS NULL OR type IN (SELECT unnest($6))) AND ($10::uuid IS NULL OR correlation_id = $10)
             AND ($11::text IS NULL OR (actor_type = $11 AND actor_id = $12::text))
         ORDER BY seq LIMIT $7
     ) found WINDOW stretch AS (ORDER BY seq ROWS UNBOUNDED PRECEDING)
