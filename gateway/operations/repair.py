@@ -19,7 +19,6 @@ from gateway.operations.lineage import Segment, history, segments
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.standing import Standing
 from gateway.postgres.errors import PostgresTrouble
-from gateway.relay.outbox import POSITION_LOST
 
 _COMMIT_ROWS: Final = 500
 _COMMIT_TIMEOUT_S: Final = 30.0
@@ -146,7 +145,7 @@ async def repair(place: Place, plan: Plan) -> None:
     what = "partial repair" if plan.unmended else "repair"
     where = (standing.p, standing.row.epoch, plan.end.seq, plan.end.epoch)
     told = (what, operator(), plan.told, standing.alarm)
-    did = await place.fetch("finish_repair", *where, *told, POSITION_LOST)
+    did = await place.fetch("finish_repair", *where, *told)
     if not did:
         raise OperationFailed(f"partition {standing.p} was sealed by a gateway in the meantime: run it again")
     if did[0]["what"] != what:

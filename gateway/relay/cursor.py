@@ -40,6 +40,7 @@ class Cursor:
         self.failing_since, self.confirmed_at = of.failing_since, of.confirmed_at
         self.state = "active"
         self.why: str | None = None
+        self.why_code: str | None = None
         self._pool, self._of, self._lease_s = pool, of, lease_s
         self._loop = asyncio.get_running_loop()
         self._moved_to = of.place
@@ -100,7 +101,7 @@ class Cursor:
         async with database.connection(self._pool) as conn, conn.transaction():
             moves = await conn.fetchval(
                 database.statement("move"), self._of.id, self._moves, reached.seq, reached.mark, self.state,
-                self.why, _moment(self.failing_since), _moment(self.confirmed_at),
+                self.why, self.why_code, _moment(self.failing_since), _moment(self.confirmed_at),
                 self._lease_s if holding else 0.0,
             )  # fmt: skip
             if moves is None:
@@ -127,11 +128,11 @@ class Cursor:
             # What another filter takes of what was read is still to be read.
             place = reached if goes_on and now.filter == self._of.filter else now.place
             ended_it = self.state != "active" and now.document == self._of.document
-            state, why = (self.state, self.why) if ended_it else (now.state, now.why)
+            says = self if ended_it else now
             await database.log_attempts(conn, now.id, self._attempts)
             await conn.execute(
-                database.statement("hand_over"), now.id, place.seq, place.mark, state, why,
-                _moment(self.confirmed_at),
+                database.statement("hand_over"), now.id, place.seq, place.mark, says.state, says.why,
+                says.why_code, _moment(self.confirmed_at),
             )  # fmt: skip
 
     async def _still_held(self, conn: Any) -> Subscribed:

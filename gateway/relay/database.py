@@ -47,6 +47,7 @@ class Subscribed:
     moves: int
     state: str
     why: str | None
+    why_code: str | None
     failing_since: float | None
     confirmed_at: float | None
     owner: str | None
@@ -122,8 +123,8 @@ def subscribed(row: Any) -> Subscribed:
     wanted = Filter(tenant, frozenset(row["types"] or ()), frozenset(row["event_types"] or ()), items=items)
     return Subscribed(
         row["id"], tenant, row["name"], row["kind"], row["declared"], row["document"], wanted, row["p"],
-        Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], seconds(row["failing_since"]),
-        seconds(row["confirmed_at"]), row["owner"], document.get("aliases"),
+        Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], row["why_code"],
+        seconds(row["failing_since"]), seconds(row["confirmed_at"]), row["owner"], document.get("aliases"),
         document.get("keys") == "alias",
     )  # fmt: skip
 

@@ -25,9 +25,9 @@ from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, RetryEntry, Subscribed
 from gateway.relay.named import EventNames
-from gateway.relay.outbox import POSITION_LOST, Entry, LostPlace, Outbox, entry_bytes
+from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
-from gateway.relay.subscriptions import tell_disabled, too_many_parked
+from gateway.relay.subscriptions import POSITION_LOST, position_lost, tell_disabled, too_many_parked
 from gateway.relay.targets.contract import (
     SEND_TIMEOUT_S,
     Confirmed,
@@ -176,7 +176,7 @@ class DeliveryWorker:
                 raise
             await asyncio.sleep(TROUBLE_PAUSE_S)
         except LostPlace as lost:
-            self._disable(f"{POSITION_LOST}{lost}")
+            self._disable(position_lost(lost), POSITION_LOST)
 
     async def _wait(self) -> None:
         if self._cursor.state != "active":
@@ -436,8 +436,8 @@ class DeliveryWorker:
             )
         )  # fmt: skip
 
-    def _disable(self, why: str) -> None:
-        self._cursor.state, self._cursor.why = "disabled", why
+    def _disable(self, why: str, code: str | None = None) -> None:
+        self._cursor.state, self._cursor.why, self._cursor.why_code = "disabled", why, code
         tell_disabled(self.of, why)
 
 

@@ -43,10 +43,6 @@ class LostPlace(Exception):
     """Postgres has no event at the position of a reader."""
 
 
-POSITION_LOST: Final = "Its position is lost: "
-"""So begins why a subscription is disabled of which LostPlace is raised. A repair finds them by it."""
-
-
 class Filter(msgspec.Struct, frozen=True):
     """The tenant, and which of its events: empty sets take all types that a spec can declare. System events,
     whose types begin with an underscore, are taken only by name. With `items`, one of them has to match

@@ -17,7 +17,7 @@ import asyncpg
 from gateway.relay import database, subscriptions
 from gateway.relay.database import RetryEntry, Subscribed, connection, statement, subscribed
 from gateway.relay.named import EventNames
-from gateway.relay.outbox import POSITION_LOST, Entry, LostPlace, Outbox, entry_bytes
+from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import Place
 from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
 from spec.targets.pull import Pull as Declared
@@ -123,7 +123,8 @@ class Pull:
             try:
                 place = await self._ahead(of, handing, waiting)
             except LostPlace as lost:
-                await _disable(conn, of, f"{POSITION_LOST}{lost}")
+                why = subscriptions.position_lost(lost)
+                await _disable(conn, of, why, subscriptions.POSITION_LOST)
                 return _Handed(of, None, (), lasting)
             handing.hand_new()
             await database.end_stragglers(conn, of.id, handing.ended)
@@ -308,8 +309,10 @@ def _parked(waiting: Mapping[Aggregate, RetryEntry]) -> list[Aggregate]:
     return [aggregate for aggregate, straggler in waiting.items() if straggler.state == "parked"]
 
 
-async def _disable(conn: Any, of: Subscribed, why: str) -> None:
-    await conn.execute(statement("hand_over"), of.id, of.place.seq, of.place.mark, "disabled", why, None)
+async def _disable(conn: Any, of: Subscribed, why: str, code: str | None = None) -> None:
+    await conn.execute(
+        statement("hand_over"), of.id, of.place.seq, of.place.mark, "disabled", why, code, None
+    )
     tell_disabled(of, why)
 
 

@@ -53,6 +53,10 @@ UNREADABLE_MAX: Final = 10_000
 
 NO_TENANT: Final = UUID(int=0)
 _UNSEEN: Final = RedactedEnviron()
+
+POSITION_LOST: Final = "position_lost"
+"""The `why_code` of a subscription that LostPlace disabled: `sluice repair` finds it by this."""
+
 PARKED_MAX: Final = 20_000
 """Aggregates of a subscription that are parked: a relay holds each, some 0.7 KB. With so many it is disabled,
 and says so: a receiver that refuses thousands is not one bad event."""
@@ -300,6 +304,10 @@ async def _every(conn: Any, tenant: UUID, name: str | None) -> list[dict[str, An
     )
     standings = {each.name: each for each in await standings_of(conn, tenant, name)}
     return [_shown(each, standings[each.name]) for each in map(subscribed, rows) if each.name in standings]
+
+
+def position_lost(lost: LostPlace) -> str:
+    return f"Its position is lost: {lost}"
 
 
 def too_many_parked() -> str:

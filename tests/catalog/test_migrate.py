@@ -82,6 +82,37 @@ async def test_timers_of_no_time_are_brought_within_those_that_can_be_listed(
     ]
 
 
+async def test_reasons_of_earlier_releases_and_of_their_gateways_get_their_code(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, parked = "Its position is lost: There is no event at this position.", "5 aggregates are parked."
+    with monkeypatch.context() as before:
+        before.setattr(module, "released", lambda: released()[:46])
+        await migrate(empty_postgres_url, 1)
+    conn = await asyncpg.connect(empty_postgres_url)
+    await conn.execute("INSERT INTO tenant (id, name, handle) VALUES (gen_random_uuid(), 'shop', 'shop')")
+    for name, state, why in (("a", "disabled", lost), ("b", "disabled", parked), ("c", "active", None)):
+        await conn.execute(
+            "INSERT INTO subscription (tenant, name, kind, declared, document, p, seq, mark, state, why) "
+            "SELECT id, $1, 'pull', false, '{}', 0, 0, '', $2, $3 FROM tenant", name, state, why,
+        )  # fmt: skip
+    await migrate(empty_postgres_url, 1)
+
+    async def codes(set_to: str, *args: object) -> list[str | None]:
+        await conn.execute(f"UPDATE subscription SET moves = moves + 1, {set_to}", *args)
+        return [code for (code,) in await conn.fetch("SELECT why_code FROM subscription ORDER BY name")]
+
+    assert await codes("seq = 1") == ["position_lost", None, None]
+    assert await codes("state = 'active', why = NULL") == [None] * 3
+    assert await codes("state = 'disabled', why = $1", lost) == ["position_lost"] * 3
+    assert await codes("state = state, why = why") == ["position_lost"] * 3
+    assert await codes("why = $1", parked) == [None] * 3
+    assert (
+        await codes("why = 'As this release says it.', why_code = 'position_lost'") == ["position_lost"] * 3
+    )
+    await conn.close()
+
+
 async def test_runs_at_once_wait_for_each_other(empty_postgres_url: str) -> None:
     runs = await asyncio.gather(*(migrate(empty_postgres_url, 3) for _ in range(4)))
     assert sorted(map(len, runs)) == [0, 0, 0, len(released())]

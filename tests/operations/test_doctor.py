@@ -147,7 +147,7 @@ async def test_the_grants_that_are_shipped_are_enough_and_their_lack_is_named(du
         async with open_place(url, durable.redis_url, 2.0) as gateways:
             with pytest.raises(PostgresTrouble, match="permission denied"):
                 await gateways.fetch("rewind", 0, 1, 0, 2, "a gateway", "given up", 0)
-            told = ("repair", "a gateway", "mended", 0, "lost")
+            told = ("repair", "a gateway", "mended", 0)
             assert await gateways.fetch("finish_repair", 0, 1, 0, 1, *told)
         await admin.execute("REVOKE UPDATE (alarm) ON partition_log FROM sluice_gateway")
         await admin.execute("REVOKE INSERT ON append_identity FROM sluice_gateway")

@@ -27,7 +27,6 @@ from gateway.operations.repair import Plan, plan_repair, repair
 from gateway.operations.rewind import Loss, rewind, weigh
 from gateway.operations.standing import stand
 from gateway.outcomes import NotCommitted, NotUnique, OutcomeUnknown
-from gateway.relay.outbox import POSITION_LOST
 from tests.log.invariants import check_invariants
 from tests.operations.conftest import OpenLog
 from tests.operations.filled import audited, p_of
@@ -197,25 +196,24 @@ async def test_a_subscription_whose_position_a_repair_restored_continues(
     tenant = uuid.UUID(bytes=done.stream.tenant)
     await home.fetch("INSERT INTO tenant (id, name, handle) VALUES ($1, 'shop', 'shop')", tenant)
     never = (place_8["p"], place_8["seq"], b"none")
-    parked = "1000 aggregates are parked"
-    for name, at_place, why in (
-        ("restored", tuple(place_8), POSITION_LOST),
-        ("elsewhere", never, POSITION_LOST),
-        ("parked", tuple(place_8), parked),
+    for name, at_place, code in (
+        ("restored", tuple(place_8), "position_lost"),
+        ("elsewhere", never, "position_lost"),
+        ("parked", tuple(place_8), None),
     ):
         await home.fetch(
-            """INSERT INTO subscription (tenant, name, kind, declared, document, p, seq, mark, state, why)
-            VALUES ($1, $2, 'webhook', false, '{}', $3, $4, $5, 'disabled', $6)""",
-            tenant, name, *at_place, why,
+            """INSERT INTO subscription (tenant, name, kind, declared, document, p, seq, mark, state, why,
+            why_code) VALUES ($1, $2, 'webhook', false, '{}', $3, $4, $5, 'disabled', 'A sentence.', $6)""",
+            tenant, name, *at_place, code,
         )  # fmt: skip
     async with at(home) as place:
         (plan,) = await plans(place)
         await repair(place, plan)
-    rows = await home.fetch("SELECT name, state, why FROM subscription ORDER BY id")
+    rows = await home.fetch("SELECT name, state, why, why_code FROM subscription ORDER BY id")
     assert [tuple(row) for row in rows] == [
-        ("restored", "active", None),
-        ("elsewhere", "disabled", POSITION_LOST),
-        ("parked", "disabled", parked),
+        ("restored", "active", None, None),
+        ("elsewhere", "disabled", "A sentence.", "position_lost"),
+        ("parked", "disabled", "A sentence.", None),
     ]
 
 

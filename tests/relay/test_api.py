@@ -575,11 +575,15 @@ async def test_a_pulled_one_whose_position_is_lost_says_so_and_is_disabled(
     await bench.append([new_id()], 3)
     claim = (await client.post(f"{one}/claim")).json()["claim"]
     await client.post(f"{one}/ack", json={"claim": claim})
+    await bench.pool.execute("ALTER TABLE subscription DISABLE TRIGGER code_of_why")  # of earlier releases
     await bench.pool.execute("UPDATE subscription SET mark = '\\x01020304'")
     answer = await client.post(f"{one}/claim")
     assert (answer.status_code, answer.json()["events"]) == (200, [])
     stands = await bench.stands("work")
     assert (stands["state"], stands["why"][:22]) == ("disabled", "Its position is lost: ")
+    assert await bench.pool.fetchval("SELECT why_code FROM subscription") == "position_lost"
+    await client.post("/_/subscriptions/work/resume")
+    assert await bench.pool.fetchval("SELECT why_code FROM subscription") is None
 
 
 async def test_a_claim_that_can_not_be_read_is_refused(client: httpx.AsyncClient) -> None:

@@ -420,6 +420,19 @@ async def test_410_disables_and_resuming_continues_where_it_stopped(
     assert [each.event["version"] for each in receiver.accepted] == [1, 2, 3]
 
 
+async def test_a_lost_position_disables_with_a_code_that_repair_goes_by(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    await bench.put("all", to(receiver))
+    await bench.append([new_id()])
+    await bench.pool.execute("ALTER TABLE subscription DISABLE TRIGGER code_of_why")  # of earlier releases
+    await bench.pool.execute("UPDATE subscription SET seq = 1, mark = '\\x01020304'")
+    async with bench.relaying():
+        await holds(bench, "all", state="disabled")
+    assert (await bench.stands("all"))["why"].startswith("Its position is lost: ")
+    assert await bench.pool.fetchval("SELECT why_code FROM subscription") == "position_lost"
+
+
 async def test_an_endpoint_that_fails_for_five_days_is_disabled_and_says_so(
     bench: Bench, receiver: WebReceiver
 ) -> None:

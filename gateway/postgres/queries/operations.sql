@@ -46,8 +46,8 @@ SELECT tenant FROM tenant_deletion
 -- What a repair did, for ever; the partition goes on in the epoch that the lost commits led to. Its alarm ends
 -- when nothing is missing any more; but another one may have come meanwhile. $1 p, $2 epoch, $3 seq at least,
 -- $4 epoch to go on in, $5 'repair' or 'partial repair', $6 who, $7 what it did, $8 the last alarm that it knew.
--- Subscriptions that were disabled because the event at their position was missing continue where it is there again;
--- $9 how the reason of those begins. Returns what it was, or nothing when the partition stands elsewhere.
+-- Subscriptions that were disabled because the event at their position was missing continue where it is there again.
+-- Returns what it was, or nothing when the partition stands elsewhere.
 WITH did AS (
     SELECT CASE WHEN EXISTS (SELECT FROM partition_trail t WHERE t.p = $1 AND t.what = 'alarm' AND t.id > $8)
         THEN 'partial repair' ELSE $5 END AS what
@@ -57,8 +57,8 @@ WITH did AS (
     WHERE p = $1 AND epoch = $2 AND seq >= $3
     RETURNING p, epoch, seq, chain
 ), resumed AS (
-    UPDATE subscription s SET state = 'active', why = NULL, moves = moves + 1 FROM mended
-    WHERE s.p = mended.p AND s.state = 'disabled' AND starts_with(s.why, $9)
+    UPDATE subscription s SET state = 'active', why = NULL, why_code = NULL, moves = moves + 1 FROM mended
+    WHERE s.p = mended.p AND s.state = 'disabled' AND s.why_code = 'position_lost'
         AND EXISTS (SELECT FROM outbox o WHERE o.p = s.p AND o.seq = s.seq AND substr(o.digest, 1, 4) = s.mark)
 )
 INSERT INTO partition_trail (p, what, who, epoch, seq, chain, told)

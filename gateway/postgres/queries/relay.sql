@@ -7,8 +7,8 @@ WHERE id IN (
         AND NOT EXISTS (SELECT FROM tenant t WHERE t.id = subscription.tenant AND t.suspended_at IS NOT NULL)
     ORDER BY lease_until NULLS FIRST, id LIMIT $3 FOR UPDATE SKIP LOCKED
 )
-RETURNING id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
-    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
+RETURNING id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, why_code,
+    failing_since, (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner
 
 
@@ -42,7 +42,7 @@ WHERE subscription = $1 AND straggler.aggregate_type = done.aggregate_type
 -- hands over. $1 id, $2 kind, $3 declared, $4 document, $5 types, $6 event types, $7 seq, $8 mark
 UPDATE subscription SET kind = $2, declared = $3, document = $4, types = $5, event_types = $6, seq = $7, mark = $8,
     moves = moves + 1, state = CASE state WHEN 'disabled' THEN 'active' ELSE state END, why = NULL,
-    failing_since = NULL
+    why_code = NULL, failing_since = NULL
 WHERE id = $1
 
 
@@ -74,8 +74,8 @@ DELETE FROM subscription WHERE tenant = $1 AND declared AND name <> ALL($2::text
 
 -- name: every
 -- All subscriptions of a tenant, by name. $1 tenant
-SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
-    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
+SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, why_code,
+    failing_since, (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE tenant = $1 ORDER BY name
 
 
@@ -87,8 +87,8 @@ WHERE id = $1 AND NOT EXISTS (SELECT FROM straggler WHERE subscription = $1 AND 
 
 -- name: find
 -- A subscription of a tenant by its name. $1 tenant, $2 name
-SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
-    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
+SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, why_code,
+    failing_since, (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE tenant = $1 AND name = $2
 
 
@@ -121,9 +121,10 @@ WHERE subscription = $1 AND state <> 'parked'
 
 
 -- name: hand_over
--- Gives a locked subscription to whoever delivers it next. $1 id, $2 seq, $3 mark, $4 state, $5 why, $6 last confirmed
-UPDATE subscription SET moves = moves + 1, seq = $2, mark = $3, state = $4, why = $5,
-    confirmed_at = coalesce($6, confirmed_at), owner = NULL, lease_until = NULL
+-- Gives a locked subscription to whoever delivers it next. $1 id, $2 seq, $3 mark, $4 state, $5 why, $6 its code or
+-- NULL, $7 last confirmed
+UPDATE subscription SET moves = moves + 1, seq = $2, mark = $3, state = $4, why = $5, why_code = $6,
+    confirmed_at = coalesce($7, confirmed_at), owner = NULL, lease_until = NULL
 WHERE id = $1
 
 
@@ -203,10 +204,11 @@ SELECT $1, * FROM unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::int[], $6
 
 -- name: move
 -- Moves a cursor by compare-and-swap, and holds the lease on. $1 id, $2 moves as seen, $3 seq, $4 mark, $5 state,
--- $6 why, $7 failing since, $8 last confirmed, $9 lease in seconds. No row: somebody else has changed it
-UPDATE subscription SET moves = moves + 1, seq = $3, mark = $4, state = $5, why = $6, failing_since = $7,
-    confirmed_at = coalesce($8, confirmed_at),
-    lease_until = CASE WHEN $9::float8 > 0 THEN clock_timestamp() + $9 * interval '1 s' END
+-- $6 why, $7 its code or NULL, $8 failing since, $9 last confirmed, $10 lease in seconds. No row: somebody else has
+-- changed it
+UPDATE subscription SET moves = moves + 1, seq = $3, mark = $4, state = $5, why = $6, why_code = $7, failing_since = $8,
+    confirmed_at = coalesce($9, confirmed_at),
+    lease_until = CASE WHEN $10::float8 > 0 THEN clock_timestamp() + $10 * interval '1 s' END
 WHERE id = $1 AND moves = $2
 RETURNING moves
 
@@ -265,7 +267,7 @@ WHERE subscription = $1 AND state = 'parked' AND ($2::uuid IS NULL OR event = $2
 
 -- name: set_state
 -- Pauses, or goes on; whoever delivers now finds out, and hands over. $1 id, $2 state
-UPDATE subscription SET state = $2, why = NULL, failing_since = NULL, moves = moves + 1 WHERE id = $1
+UPDATE subscription SET state = $2, why = NULL, why_code = NULL, failing_since = NULL, moves = moves + 1 WHERE id = $1
 
 
 -- name: skip
@@ -304,8 +306,8 @@ GROUP BY s.kind
 
 -- name: still_held
 -- A subscription as somebody else has changed it, locked. $1 id, $2 owner. No row: it has another owner, or none
-SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
-    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
+SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, why_code,
+    failing_since, (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE id = $1 AND owner = $2 FOR UPDATE
 
 
