@@ -1,11 +1,11 @@
 """The body of a request that is neither an append nor a line of one, as a value.
 
-Owns: where it is decoded. Must not know: what it is about.
+Owns: where it is decoded, and that it has no other fields. Must not know: what it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from starlette.requests import Request
@@ -55,3 +55,13 @@ async def read_object(
             why = f"{shown(name)} is not a field here{nearest(name, known)}."
             raise Refused(Refusal("unknown_field", why, name[:64]))
     return {name: value for name, value in body.items() if value is not None}
+
+
+def require_known(value: Mapping[str, object], known: Collection[str], of: str = "", path: str = "") -> None:
+    """Of a body, or of the object `of` at `path` in it. Raises Refused."""
+    for name in value:
+        if name not in known:
+            short = name[:64]
+            if not of:
+                raise Refused(Refusal("unknown_field", f"There is no field {short!r} here.", short))
+            raise Refused(Refusal("unknown_field", f"{of} has no {short!r}.", f"{path}.{short}"))

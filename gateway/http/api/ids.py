@@ -15,7 +15,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.http.json_body import decoded
+from gateway.http.json_body import decoded, require_known
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
@@ -81,9 +81,7 @@ def hashes_of(body: object, text: bytes) -> dict[str, str | None]:
     """`content`, and where a context was sent `context` and `record`; else null. Raises Refused."""
     if not isinstance(body, dict) or ("text" in body) == ("json" in body):
         raise Refused(Refusal("missing_field", 'Send one of {"text": "…"} and {"json": …}.', "text"))
-    for name in body:
-        if name not in ("text", "json", "context"):
-            raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
+    require_known(body, ("text", "json", "context"))
     if "text" in body:
         if not isinstance(body["text"], str):
             raise Refused(Refusal("invalid_field", "`text` must be a string.", "text"))
@@ -104,10 +102,7 @@ def _context(value: object) -> str:
     """Of `{"name", "type", "properties"}`, each of which may be left out. Raises Refused."""
     if not isinstance(value, dict):
         raise Refused(Refusal("invalid_field", "`context` is an object: name, type, properties.", "context"))
-    for name in value:
-        if name not in ("name", "type", "properties"):
-            path = f"context.{name[:64]}"
-            raise Refused(Refusal("unknown_field", f"A context has no {name[:64]!r}.", path))
+    require_known(value, ("name", "type", "properties"), "A context", "context")
     name, kind, properties = value.get("name", ""), value.get("type", ""), value.get("properties", {})
     for field, text in (("name", name), ("type", kind)):
         if not isinstance(text, str):
@@ -122,9 +117,7 @@ def _context(value: object) -> str:
 def _ids(body: object) -> list[str]:
     if not isinstance(body, dict) or "ids" not in body:
         raise Refused(Refusal("missing_field", 'Send {"ids": […]}.', "ids"))
-    for name in body:
-        if name != "ids":
-            raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
+    require_known(body, ("ids",))
     ids = body["ids"]
     if not isinstance(ids, list) or len(ids) > IDS_MAX:
         raise Refused(Refusal("invalid_field", f"`ids` must be a list of at most {IDS_MAX} strings.", "ids"))

@@ -39,6 +39,7 @@ from gateway.http.api.list_tests import (
     require_listed,
     short,
 )
+from gateway.http.json_body import require_known
 from gateway.http.request import Refused
 from gateway.relay.position import Position, decode
 from spec.errors import nearest
@@ -188,9 +189,7 @@ def read_body_query(body: object, by: Sequence[str]) -> Asked:
     """Raises Refused."""
     if not isinstance(body, dict):
         raise invalid(None, "The body must be an object.")
-    for name in body:
-        if name not in _BODY:
-            raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
+    require_known(body, _BODY)
     given = {name: value for name, value in body.items() if value is not None}
     test = read_where(given.pop("where"), by) if "where" in given else EVERY
     for name in ("sort", "fields"):

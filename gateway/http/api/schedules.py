@@ -23,7 +23,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.http.json_body import read_object
+from gateway.http.json_body import read_object, require_known
 from gateway.http.outcomes import refused
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
@@ -173,7 +173,7 @@ class Schedules:
         """Raises Refused."""
         if not isinstance(value, dict):
             raise Refused(_unfit(value, "`emit` is {aggregate_type, id, event_type, data}.", "emit"))
-        _require_known(value, ("aggregate_type", "id", "event_type", "data"), "emit")
+        require_known(value, ("aggregate_type", "id", "event_type", "data"), "`emit`", "emit")
         of, name = _text(value, "aggregate_type", "emit"), _text(value, "event_type", "emit")
         if name.startswith("_"):
             raise Refused(Refusal("reserved_event_type", RESERVED, "emit.event_type"))
@@ -210,13 +210,6 @@ def _idempotency_key(request: Request) -> str:
         why = "Send an `Idempotency-Key`, so that a repeated request does not set a second timer."
         raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
     return asked.idempotency_key
-
-
-def _require_known(value: dict[str, Any], known: tuple[str, ...], path: str) -> None:
-    """Raises Refused."""
-    for name in value.keys() - set(known):
-        why = f"`{path}` has no {name[:64]!r}."
-        raise Refused(Refusal("unknown_field", why, f"{path}.{name[:64]}"))
 
 
 def _text(value: dict[str, Any], name: str, path: str) -> str:
@@ -284,7 +277,7 @@ def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:
         path = f"cancel_on[{n}]"
         if not isinstance(each, dict):
             raise Refused(Refusal("invalid_field", "This is {aggregate_type, id, event_type}.", path))
-        _require_known(each, ("aggregate_type", "id", "event_type"), path)
+        require_known(each, ("aggregate_type", "id", "event_type"), f"`{path}`", path)
         of, name, identifier = (_text(each, field, path) for field in ("aggregate_type", "event_type", "id"))
         declared = deployed.spec.aggregate_types.get(of)
         if declared is None:

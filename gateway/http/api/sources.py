@@ -24,7 +24,7 @@ from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http.api.reads import unavailable
-from gateway.http.json_body import decoded
+from gateway.http.json_body import decoded, require_known
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
@@ -200,9 +200,7 @@ class Sources:
         for name in required:
             if name not in body:
                 raise Refused(Refusal("missing_field", f"`{name}` is missing.", name))
-        for name in body:
-            if name not in (*required, *optional):
-                raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
+        require_known(body, (*required, *optional))
         return body
 
     def _spec(self, principal: Principal) -> Spec | None:
@@ -214,9 +212,7 @@ def read_source(value: object, path: str) -> SourceId:
     """`{"source", "scope", "id"}`; the scope may be left out where the source has but one. Raises Refused."""
     if not isinstance(value, dict):
         raise Refused(Refusal("invalid_field", 'A source is {"source", "scope", "id"}.', path))
-    for name in value:
-        if name not in _PARTS:
-            raise Refused(Refusal("unknown_field", f"A source has no {name[:64]!r}.", f"{path}.{name[:64]}"))
+    require_known(value, _PARTS, "A source", path)
     for name in ("source", "id"):
         if name not in value:
             raise Refused(Refusal("missing_field", f"`{path}.{name}` is missing.", f"{path}.{name}"))

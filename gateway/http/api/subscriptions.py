@@ -21,7 +21,7 @@ from gateway.errors import Refusal
 from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.declared import undeclared_name
-from gateway.http.json_body import decoded
+from gateway.http.json_body import decoded, require_known
 from gateway.http.key_watch import KeyWatch
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode
@@ -373,9 +373,7 @@ def _not_pulled(result: NotPulled) -> Refusal:
 
 def _fields(body: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
     """Those that are given: null counts as absent."""
-    for field in body:
-        if field not in known:
-            raise Refused(Refusal("unknown_field", f"There is no field {field[:64]!r} here.", field[:64]))
+    require_known(body, known)
     return {field: value for field, value in body.items() if value is not None}
 
 

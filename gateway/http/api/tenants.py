@@ -26,7 +26,7 @@ from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.tenants import TENANTS_PAGE_MAX, Standing
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.http.json_body import decoded
+from gateway.http.json_body import decoded, require_known
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
@@ -107,9 +107,7 @@ class Tenants:
         body = await decoded(self._aside, _principal(request), text)
         if not isinstance(body, dict) or "name" not in body:
             raise Refused(Refusal("missing_field", 'Send {"name": "acme"}.', "name"))
-        for field in body:
-            if field != "name":
-                raise Refused(Refusal("unknown_field", f"There is no field {field[:64]!r} here.", field[:64]))
+        require_known(body, ("name",))
         if not isinstance(body["name"], str):
             raise Refused(Refusal("invalid_field", "`name` must be a string.", "name"))
         return body["name"]
