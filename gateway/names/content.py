@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 import rfc8785
 
+from gateway.appends import sha256_of
 from gateway.names.encoding import encode
 
 ALGORITHM = 1
@@ -25,8 +26,6 @@ ALGORITHM = 1
 
 VOLATILE = "@"
 """Properties whose name starts so (a line number, an offset) say where a record stood, not what it is."""
-
-_new_sha256 = sha256().copy  # half of what a new one costs, for which OpenSSL looks up the algorithm
 
 _INTEGER_MAX = 2**53  # up to here a double holds every integer
 _INTEGER_DIGITS_MAX = 400  # a double has no more
@@ -46,7 +45,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
         """`encode("sluice/record/1", content, context)`, for every webhook: written out."""
         content, context = self.content.encode(), self.context.encode()
         parts = (len(content), content, len(context), context)
-        return _hashed(b"15:sluice/record/1,%d:%b,%d:%b," % parts)
+        return sha256_of(b"15:sluice/record/1,%d:%b,%d:%b," % parts).hex()
 
 
 class Grade(enum.StrEnum):
@@ -103,13 +102,7 @@ def read_once(text: bytes) -> tuple[object, bytes] | None:
 def content_of_read(text: bytes, spelled: bytes) -> str:
     """As `content_of_json`, strictly, of a string whose spelling is known from `read_once`."""
     canonical = _canonical(text, spelled)
-    return content_of_json(text, strict=True) if canonical is None else _hashed(canonical)
-
-
-def _hashed(text: bytes) -> str:
-    digest = _new_sha256()
-    digest.update(text)
-    return digest.hexdigest()
+    return content_of_json(text, strict=True) if canonical is None else sha256_of(canonical).hex()
 
 
 def context_of(name: str, kind: str, properties: Mapping[str, str]) -> str:
