@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -29,7 +28,6 @@ from gateway.aggregates.folder import Folder
 from gateway.appends import Append
 from gateway.aside import Busy
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import Deployed
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.follow.threads import folding, taking
@@ -39,6 +37,7 @@ from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import Unreadable, connection, fetch, statement
 from gateway.reactions.firing import FIRE_EVERY_S, REASON_CHARS_MAX, Firing, Full
 from gateway.reactions.retention import FORGET_EVERY_S, forget
+from gateway.reactions.specs import Specs
 from gateway.reactions.timers import Faulty, Timer, timers_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import Place
@@ -46,9 +45,6 @@ from gateway.relay.relay import Listen
 from gateway.relay.repeated import Repeated
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
-from spec.errors import Faults
-from spec.model import EventType, Spec
-from spec.parse import parse_deployed
 from spec.sagas import SAGA_TYPE
 
 logger = logging.getLogger("sluice.reactions")
@@ -68,7 +64,6 @@ LEFT_S: Final = 10.0
 TIMERS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of the timers that a page of events sets, those that are held until its place is written, and those of one
 event more."""
-SPECS_KEPT: Final = 64
 COUNT_EVERY_S: Final = 10.0
 COUNT_RESTS: Final = 100.0
 """The next count waits for so many times what one took: a million timers take 0.4 s of Postgres."""
@@ -102,20 +97,20 @@ class Reactor:
         self._outbox = outbox
         self._events = Events(pool, outbox)
         self._catalog = catalog
+        self._specs = Specs(pool, catalog)
         self._folder = folder
         self._event_bytes_max = event_bytes_max
         self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full, lease_s, catalog.refresh)
         self._full = full
         self._retention_s = retention_s
         self._lease_s = lease_s
-        self.coordinator = Coordinator(pool, submit, self._spec_by, event_bytes_max)
+        self.coordinator = Coordinator(pool, submit, self._specs.of_revision, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
         self._hearing = False
         self._ends = ExitStack()  # of hearing
         self._declared: object = None
         self._leases_at = 0.0
-        self._specs: OrderedDict[tuple[bytes, int], Deployed | None] = OrderedDict()
         self._counts: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._following: dict[bytes, asyncio.Task[None]] = {}
@@ -237,7 +232,7 @@ class Reactor:
         """Up to the newest event, a page at a time, as long as the lease holds."""
         p, after, since = row["p"], Place(row["seq"], bytes(row["mark"])), row["caught_up_at"]
         until = time.monotonic() + FOLLOWED_S
-        deployed = await self._serving(tenant)
+        deployed = await self._specs.serving(tenant)
         while time.monotonic() < until:
             types = (*deployed.spec.aggregate_types, SAGA_TYPE)
             try:
@@ -251,7 +246,7 @@ class Reactor:
                 break
             newest = max([each.recorded.event.spec_rev for each in page.events], default=0)
             if newest > deployed.revision:
-                deployed = await self._serving(tenant, newest)
+                deployed = await self._specs.serving(tenant, newest)
                 continue  # once more, with the data of types that are new
             timers = await self._timers(tenant, page.events, since)
             rows = await self.coordinator.look(tenant, page.events)
@@ -275,10 +270,10 @@ class Reactor:
         size = 0
         for n, event in enumerate(events):
             await taking(1)
-            event_type = await self._type_of(tenant, event)
+            event_type = await self._specs.type_of(tenant, event.recorded)
             if event_type is None or not event_type.schedules:
                 continue
-            deployed = await self._serving(tenant)
+            deployed = await self._specs.serving(tenant)
             stream, version = event.recorded.stream, event.recorded.version
             state = (await self._folder.at(stream, deployed, version)).data_json
             work = partial(
@@ -297,42 +292,6 @@ class Reactor:
                 await fetch(self._pool, "add_schedules", *_columns(tenant, found, since))
                 found, size = [], 0
         return [*faulty, *found]
-
-    async def _type_of(self, tenant: bytes, event: Event) -> EventType | None:
-        """As the revision declares it that the event was appended under."""
-        recorded = event.recorded
-        deployed = await self._spec(tenant, recorded.event.spec_rev)
-        if deployed is None:
-            return None
-        declared = deployed.spec.aggregate_types.get(recorded.stream.aggregate_type)
-        return None if declared is None else declared.events.get(recorded.event.type)
-
-    async def _serving(self, tenant: bytes, revision: int = 0) -> Deployed:
-        """The spec that serves, of this revision or a later one: other gateways may know it sooner. Raises
-        Unreadable, and PostgresTrouble."""
-        deployed = self._catalog.deployed(UUID(bytes=tenant))
-        if deployed is None or deployed.revision < revision:
-            await self._catalog.refresh()
-            deployed = self._catalog.deployed(UUID(bytes=tenant))
-        if deployed is None or deployed.revision < revision:
-            raise Unreadable(f"Revision {revision or 'of now'} of the spec can't be read by this process.")
-        return deployed
-
-    async def _spec_by(self, tenant: bytes, revision: int) -> Deployed | None:
-        """Of a revision; 0 is the one that serves."""
-        return await self._spec(tenant, revision) if revision else self._catalog.deployed(UUID(bytes=tenant))
-
-    async def _spec(self, tenant: bytes, revision: int) -> Deployed | None:
-        key = (tenant, revision)
-        if key not in self._specs:
-            rows = await fetch(self._pool, "spec_of", PgUUID(tenant), revision)
-            read = await asyncio.to_thread(parse_deployed, rows[0]["document"]) if rows else None
-            if isinstance(read, Faults):
-                raise Unreadable(f"Revision {revision} of the spec can't be read by this process.")
-            self._specs[key] = None if read is None else _deployed(revision, read, rows[0])
-            if len(self._specs) > SPECS_KEPT:
-                self._specs.popitem(last=False)
-        return self._specs[key]
 
     async def _move(
         self,
@@ -365,10 +324,6 @@ class Reactor:
 def rest_after(took_s: float) -> float:
     """How long the next count waits beyond COUNT_EVERY_S, in seconds."""
     return min(COUNT_RESTS * took_s, COUNT_REST_MAX_S)
-
-
-def _deployed(revision: int, spec: Spec, row: Any) -> Deployed:
-    return Deployed(revision, spec, row["document"], salt=bytes(row["salt"]))
 
 
 def _behind_its_append(timer: Timer, events: Sequence[Event], n: int) -> Timer:

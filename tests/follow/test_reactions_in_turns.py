@@ -23,6 +23,7 @@ from gateway.reactions import coordinator as coordinator_module
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.reactor import Reactor
 from gateway.reactions.sagas import Emitted, begun, failed, next_turn
+from gateway.reactions.specs import Specs
 from gateway.reactions.timers import Faulty, Timer, timers_of
 from gateway.reactions.waiting import Stands, Waiting
 from gateway.relay.position import Place
@@ -130,9 +131,9 @@ async def test_timers_that_are_too_much_to_be_held_are_set_before_their_place(
     reactor = Reactor.__new__(Reactor)
     reactor._pool = reactor._outbox = None  # type: ignore[assignment]
     reactor._event_bytes_max = EVENT_BYTES_MAX
-    reactor._catalog = AsyncMock(deployed=lambda _: Deployed(1, of, b""))
+    reactor._specs = Specs(None, AsyncMock(deployed=lambda _: Deployed(1, of, b"")))  # type: ignore[arg-type]
     reactor._folder = AsyncMock(at=AsyncMock(return_value=AsyncMock(data_json=b"{}")))
-    reactor._spec = AsyncMock(return_value=Deployed(1, of, b""))  # type: ignore[method-assign]
+    reactor._specs._kept[TENANT, 1] = Deployed(1, of, b"")
     followed = [happened("was_timed", b"{}", n) for n in range(1, 11)]
     left = await reactor._timers(TENANT, followed, None)
     assert set_ == [6, 6, 6]

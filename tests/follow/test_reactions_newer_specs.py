@@ -15,6 +15,7 @@ from gateway.catalog.model import Deployed
 from gateway.follow.events import Page
 from gateway.reactions.database import Unreadable
 from gateway.reactions.reactor import Reactor
+from gateway.reactions.specs import Specs
 from gateway.relay.position import Place
 from tests.follow.test_reactions_in_turns import TENANT, happened, spec
 
@@ -55,7 +56,7 @@ def revised(found: Any, revision: int) -> Any:
 
 def reacting(known: Known) -> tuple[Reactor, Pages, AsyncMock]:
     reactor, pages, timers = Reactor.__new__(Reactor), Pages(), AsyncMock(return_value=[])
-    reactor._catalog = known  # type: ignore[assignment]
+    reactor._specs = Specs(None, known)  # type: ignore[arg-type]
     reactor._events = pages  # type: ignore[assignment]
     reactor._caught_up = {}
     reactor._timers = timers  # type: ignore[method-assign]
