@@ -1,30 +1,28 @@
 """One tenant's followers, kept in step: events read once for all that stand at one place, folded by each, and
-written with their places in one transaction.
+written with their places in one transaction (commit.py).
 
-Owns: in which order builds go on, when one serves, and what becomes of a transaction that failed. Each place
-is moved by compare-and-swap, so that of two workers of one tenant one moves it: the lease only keeps the
-other from trying.
+Owns: in which order builds go on, when one serves, and what becomes of a transaction that failed. The lease
+only keeps a second worker of the tenant from trying: places are moved by compare-and-swap.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import asyncpg
-import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.follow.database import connection, fetch, statement
+from gateway.follow.commit import Followed, Overtaken, commit
+from gateway.follow.database import fetch
 from gateway.follow.drafts import OPEN_OF_CACHE
 from gateway.follow.events import Events, Page
-from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, TooMuch, build_of
+from gateway.follow.model import Build, Changes, TooMuch, build_of
 from gateway.follow.output import Output
 from gateway.follow.pace import Pace, rest_s
-from gateway.follow.put import put, put_sources
 from gateway.follow.recent import end_of
 from gateway.follow.row_cache import RowCache
 from gateway.follow.threads import LIGHT_EVENTS, has_long
@@ -49,26 +47,7 @@ MOVE_EVERY: Final = 10_000
 AT_ONCE_S: Final = 0.2
 """How long builds that are behind go on before those that are not have their turn."""
 
-_RATE_KEPT: Final = 0.7  # of the rate before, in the moving average
-
 OutputOf = Callable[[Build], Output]
-
-
-class Overtaken(Exception):
-    """Another process, or an operator, has changed a build: all of them have to be read again."""
-
-
-@dataclass(slots=True)
-class Followed:
-    """A build that this worker moves; `place` may lie before what `build` says: behind other tenants'
-    events."""
-
-    build: Build
-    output: Output
-    rows: RowCache
-    place: Place
-    rate: float = 0.0
-    began_at: float = 0.0
 
 
 class Worker:
@@ -343,40 +322,10 @@ class Worker:
         self, group: Sequence[Followed], page: Page, changes: Sequence[Changes], began: float
     ) -> None:
         serving = self._would_serve(group, page)
-        async with connection(self._pool) as conn, conn.transaction():
-            # Rows and place are lost together, if at all, and folded again: no commit here waits for the
-            # disk (`move` says so).
-            moves = {}
-            for each, change in sorted(zip(group, changes, strict=True), key=lambda pair: pair[0].build.id):
-                if change.rest is None:
-                    moves[each.build.id] = await self._move(conn, each, page, change, began)
-                    await _put(conn, each, change)
-                else:  # which may take minutes: meanwhile people may pause the build, or drop it
-                    whole = await _put_parts(conn, each, change, change.rest)
-                    moves[each.build.id] = await self._move(conn, each, page, whole, began)
-            for each in serving:
-                await _serve(conn, each.build, page.reached)
-        for each in group:
-            each.build = replace(each.build, place=page.reached, moves=moves[each.build.id])
+        await commit(self._pool, list(zip(group, changes, strict=True)), page, serving, began)
         if serving:
             self._stale = True
         self._moved(self.tenant)
-
-    async def _move(self, conn: Any, each: Followed, page: Page, change: Changes, began: float) -> int:
-        """Raises Overtaken."""
-        build = each.build
-        took = max(self._loop.time() - began, 1e-6)
-        each.rate = _RATE_KEPT * each.rate + (1 - _RATE_KEPT) * len(page.events) / took
-        last = _last(build.last_misfits, change.last_misfits)
-        if last is not None:
-            each.build = build = replace(build, last_misfits=last)
-        moves = await conn.fetchval(
-            statement("move"), build.id, build.moves, page.reached.seq, page.reached.mark, change.rows,
-            change.misfits, last, each.rate,
-        )  # fmt: skip
-        if moves is None:
-            raise Overtaken
-        return int(moves)
 
     def _would_serve(self, group: Sequence[Followed], page: Page) -> list[Followed]:
         """The builds of the group that have caught up with what serves now, and with all that is
@@ -400,38 +349,3 @@ def _retrieved(reading: asyncio.Task[Page]) -> None:
     """A page that is not waited for any more may have failed too."""
     if not reading.cancelled():
         reading.exception()
-
-
-async def _put(conn: Any, each: Followed, change: Changes) -> None:
-    await put(conn, each.build, change)
-    await put_sources(conn, each.build, change)
-
-
-async def _put_parts(conn: Any, each: Followed, first: Changes, rest: AsyncIterator[Changes]) -> Changes:
-    """Writes all that there is to change, in parts; what it is together, without its rows."""
-    await _put(conn, each, first)
-    rows, misfits, last = first.rows, first.misfits, list(first.last_misfits)
-    async for part in rest:
-        each.rows.write({put.key: put.row for put in part.puts})
-        await _put(conn, each, part)
-        rows, misfits = rows + part.rows, misfits + part.misfits
-        last = [*last, *part.last_misfits][-MISFITS_SHOWN:]
-    each.rows.write({})
-    return Changes((), rows, misfits, last)
-
-
-async def _serve(conn: Any, build: Build, reached: Place) -> None:
-    """Raises Overtaken, also where another process has moved what served meanwhile beyond `reached`."""
-    before = await conn.fetch(statement("serve"), UUID(build.tenant), build.kind, build.name)
-    if any(row["seq"] > reached.seq for row in before):
-        raise Overtaken
-    if await conn.execute(statement("serve_now"), build.id, bool(before)) != "UPDATE 1":
-        raise Overtaken
-
-
-def _last(before: bytes, more: Sequence[Misfit]) -> bytes | None:
-    """The last misfits as JSON; None where there are no new ones."""
-    if not more:
-        return None
-    known = msgspec.json.decode(before, type=list[Misfit])
-    return msgspec.json.encode([*known, *more][-MISFITS_SHOWN:])

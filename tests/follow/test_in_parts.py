@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.follow import events, joins, lists, states, worker
+from gateway.follow import commit, events, joins, lists, states
 from gateway.follow.model import Build, Changes
 from tests.follow.conftest import Shop
 from tests.follow.test_builds import deploy
@@ -25,7 +25,7 @@ BOUND = 4_000
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str]]]:
     """The transactions and keys of what is written."""
     parts: list[tuple[int, list[str]]] = []
-    put = worker.put
+    put = commit.put
 
     async def noted(conn: Any, build: Build, change: Changes) -> None:
         assert sum([len(each.row.data or b"") for each in change.puts]) <= BOUND + 2 * len(TEXT)
@@ -33,7 +33,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str]]]:
         parts.append((transaction, [each.key for each in change.puts]))
         await put(conn, build, change)
 
-    monkeypatch.setattr(worker, "put", noted)
+    monkeypatch.setattr(commit, "put", noted)
     return parts
 
 

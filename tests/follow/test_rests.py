@@ -14,6 +14,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.follow import pace, runner
+from gateway.follow.commit import Followed
 from gateway.follow.database import fetch
 from gateway.follow.declarations import Declarations
 from gateway.follow.model import Build
@@ -21,7 +22,7 @@ from gateway.follow.moves import Moves
 from gateway.follow.output import NeverAhead
 from gateway.follow.reading import Reading
 from gateway.follow.threads import LIGHT_EVENTS
-from gateway.follow.worker import Followed, Worker
+from gateway.follow.worker import Worker
 from gateway.http.api.rows import Named, RowReader
 from gateway.http.request import Refused
 from gateway.log.epoch.settling import settling_without_log

@@ -15,17 +15,18 @@ from tests.support.bad_builds import Build, argv_of, edit, run
 
 
 def _rows_apart() -> None:
-    from gateway.follow import worker
+    from gateway.follow import commit, worker
 
-    edit(worker.Worker, "_commit", ", conn.transaction():", ":")
-    whole = worker.put
+    edit(commit, "commit", ", conn.transaction():", ":")
+    worker.commit = commit.commit
+    whole = commit.put
 
     async def interrupted(*args: Any) -> None:
         if random.random() < 0.05:
             os._exit(9)
         await whole(*args)
 
-    worker.put = interrupted
+    commit.put = interrupted
 
 
 def _no_swap() -> None:
@@ -47,13 +48,13 @@ def _no_swap() -> None:
         return text
 
     database.statement = spoilt  # type: ignore[assignment]
-    from gateway.follow import worker
+    from gateway.follow import commit
 
-    worker.statement = spoilt  # type: ignore[assignment]
+    commit.statement = spoilt  # type: ignore[assignment]
 
 
 def _serves_early() -> None:
-    from gateway.follow import worker
+    from gateway.follow import commit, worker
     from gateway.follow.events import Events
 
     edit(Events, "__init__", "self._events_max = events_max", "self._events_max = 200")
@@ -63,7 +64,7 @@ def _serves_early() -> None:
         "page.reached.seq >= furthest and (page.caught_up",
         "page.reached.seq >= 0 and (True",
     )
-    edit(worker, "_serve", 'row["seq"] > reached.seq', "False")
+    edit(commit, "_serve", 'row["seq"] > reached.seq', "False")
 
 
 def _half_an_append() -> None:
