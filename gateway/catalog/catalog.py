@@ -8,9 +8,8 @@ were revoked. Must not know of HTTP; tells absence (None) from not knowing (`Cat
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from uuid import UUID, uuid4
 
 from gateway.catalog import tickets
 from gateway.catalog.database import Database, answering, statement
+from gateway.catalog.declared import DeclaredSpecs
 from gateway.catalog.key_look_ups import ANSWER_S, KeyLookUps
 from gateway.catalog.model import (
     REPORT_S,
@@ -32,20 +32,13 @@ from gateway.catalog.model import (
 )
 from gateway.catalog.narrowness import read_only
 from gateway.catalog.secrets import Secrets, SecretsOf
-from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
-from spec.errors import Fault, Faults
-from spec.model import Spec
-from spec.parse import parse_deployed
-from spec.subscriptions import PermissiveEnviron
-
-logger = logging.getLogger("sluice.catalog")
+from spec.errors import Faults
 
 UNKNOWN_S = 1.0  # a wrong key asks Postgres once a second at most
 KEYS_MAX = 10_000  # living keys in memory, half a kilobyte each; the one known longest is looked up again
 UNKNOWN_MAX = 10_000  # wrong keys in memory
 USED_S = 60.0  # last_used_at is for finding forgotten keys: a minute is exact enough
-FAULTS_TOLD_MAX = 10  # in a log line; `sluice spec check` tells all
 
 _NOTHING = Secrets(MappingProxyType({}))
 _V = TypeVar("_V")
@@ -89,18 +82,17 @@ class Catalog:
         self._pool = pool
         self._key_pool = key_pool or pool
         self._look_ups = KeyLookUps(self._key_pool)
-        self._secrets_of = secrets_of
         self._clock = clock
         self._gateway = uuid4()
         self._keys: dict[str, _Key] = {}
         self._unknown: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[Principal | None]] = {}  # keys that are being looked up
-        self._declared: dict[UUID, Deployed] = {}
+        self._declared = DeclaredSpecs(secrets_of)
         self._named: dict[str, Tenant] = {}  # those that have a spec
         self._handles: set[str] = set()  # theirs
         self._resting: frozenset[UUID] = frozenset()
         self._serving: dict[UUID, Deployed] = {}  # as declared, but without what is being removed
-        self._unreadable: dict[UUID, tuple[int, Faults]] = {}
+        self._unreadable = self._declared.unreadable
         self._revision = -1
         self._stale_at = float("-inf")
         self._reported = (-1, float("-inf"))
@@ -266,7 +258,7 @@ class Catalog:
         try:
             async with self._connection() as conn:
                 revision = await conn.fetchval("SELECT revision FROM catalog_clock")
-                differs = revision != followed or self._serving != self._declared
+                differs = revision != followed or self._serving != self._declared.of
                 changes = await self._changes(conn) if differs else None
             # Not within the answer's time: thousands of specs take seconds to compile.
             if changes is not None:
@@ -289,7 +281,6 @@ class Catalog:
                 self._declared.clear()
                 self._named.clear()
                 self._handles.clear()
-                self._unreadable.clear()
                 self._revision = -1
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
             specs = await conn.fetch(statement("changed_specs"), self._revision)
@@ -298,48 +289,14 @@ class Catalog:
         return _Changes(-1 if revision is None else revision, keys, specs, closing, resting)
 
     async def _follow(self, changes: _Changes) -> None:
-        """Keys first. Specs take long to read, which a thread does; then all of them count at once."""
+        """Keys first, then what is declared; of this, all counts at once."""
         self._forget({row["handle"] for row in changes.keys})
         self._resting = frozenset([_uuid(row["id"]) for row in changes.resting])
-        read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in changes.specs]
-        # What verifies webhooks does not matter to what is closed.
-        closing = [await asyncio.to_thread(parse_deployed, row["document"]) for row in changes.closing]
-        for row, found in zip(changes.specs, read, strict=True):
+        self._serving = await self._declared.follow(changes.specs, changes.closing)
+        for row in changes.specs:
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
-            self._declare(row, *found)
-        self._serving = dict(self._declared)
-        for row, following in zip(changes.closing, closing, strict=True):
-            self._close(_uuid(row["tenant"]), following)
         self._revision = changes.revision
-
-    def _secrets(self, row: Any) -> PermissiveEnviron:
-        """What is deployed stays readable; whether a target may be reached is looked at when it is."""
-        return PermissiveEnviron(self._secrets_of(row["name"]))
-
-    def _declare(self, row: Any, found: Spec | Faults, rest: _Rest | None) -> None:
-        tenant_id, revision = _uuid(row["tenant"]), row["revision"]
-        document, salt = row["document"], row["salt"]
-        match found:
-            case Faults() as faults:
-                self._unreadable[tenant_id] = (revision, faults)
-                told = {"tenant": str(tenant_id), "revision": revision}
-                logger.error("spec_unreadable", extra={**told, "faults": _shown(faults)})
-                if rest is not None:
-                    self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1], salt)
-            case spec:
-                if spec.outdated:
-                    told = {"tenant": str(tenant_id), "revision": revision}
-                    logger.warning("spec_outdated", extra={**told, "faults": _shown(spec.outdated)})
-                if self._unreadable.pop(tenant_id, None) is not None:
-                    told = {"tenant": str(tenant_id), "revision": revision}
-                    logger.info("spec_readable", extra=told)
-                self._declared[tenant_id] = Deployed(revision, spec, document, salt=salt)
-
-    def _close(self, tenant_id: UUID, following: Spec | Faults) -> None:
-        deployed = self._declared.get(tenant_id)
-        if deployed is not None and not isinstance(following, Faults):
-            self._serving[tenant_id] = replace(deployed, spec=closed(deployed.spec, following))
 
     def _remember(self, token: str, row: Any, asked_at: float) -> Principal:
         principal = _principal_of(row)
@@ -382,20 +339,6 @@ def _principal_of(row: Any) -> Principal:
     only = None if row["narrowed_to"] is None else read_only(row["narrowed_to"])
     assert not isinstance(only, str), only  # as it was made
     return Principal(tenant, Scope[row["scope"].upper()], row["handle"], only)
-
-
-_Rest = tuple[Spec, frozenset[str]]
-"""What `readable` leaves of a spec with faults."""
-
-
-def _read(document: bytes, environ: Mapping[str, str]) -> tuple[Spec | Faults, _Rest | None]:
-    found = parse_deployed(document, environ)
-    return found, readable(document, found, environ) if isinstance(found, Faults) else None
-
-
-def _shown(faults: Sequence[Fault]) -> list[str]:
-    """As the log has them."""
-    return [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
 
 
 def _put(entries: dict[str, _V], token: str, value: _V, count_max: int) -> None:
