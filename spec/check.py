@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from spec.claims import check_claims, read_claims, read_releases
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below, shown
+from spec.fields import check_keys
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
 from spec.identity import read_identity
 from spec.implications import Implication, check_emits, read_implications
@@ -46,7 +47,7 @@ NameFault = tuple[str, str] | None
 def check(document: object, environ: Mapping[str, str], report: Report) -> Spec:
     """`document` is the spec, bare or as `{"spec": {…}}`. Pointers are into it as given."""
     if isinstance(document, dict) and "spec" in document:
-        _check_keys(document, "", frozenset({"spec", _EDITORS}), report)
+        check_keys(document, "", frozenset({"spec", _EDITORS}), report)
         _check_editors(document, "", report)
         return _check_spec(document["spec"], "/spec", environ, report)
     return _check_spec(document, "", environ, report)
@@ -54,7 +55,7 @@ def check(document: object, environ: Mapping[str, str], report: Report) -> Spec:
 
 def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> Spec:
     spec = _object(value, pointer, "A spec", report)
-    _check_keys(spec, pointer, _SPEC_KEYS, report)
+    check_keys(spec, pointer, _SPEC_KEYS, report)
     _check_editors(spec, pointer, report)
     for key in _SPEC_REQUIRED if spec is value else ():
         if key not in spec:
@@ -80,7 +81,7 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
 def _check_aggregate_type(name: str, value: object, pointer: str, report: Report) -> AggregateType:
     _add_name_fault(_name_fault(name), pointer, report)
     declared = _object(value, pointer, "An aggregate type", report)
-    _check_keys(declared, pointer, _AGGREGATE_KEYS, report)
+    check_keys(declared, pointer, _AGGREGATE_KEYS, report)
     mint = declared.get("mint", "uuid")
     if mint not in ("uuid", "humane", "content"):
         report.add("invalid_value", below(pointer, "mint"), '`mint` is "uuid", "humane" or "content".')
@@ -111,7 +112,7 @@ def _flag(declared: dict[str, object], key: str, pointer: str, report: Report) -
 def _check_event_type(name: str, value: object, pointer: str, report: Report) -> EventType:
     _add_name_fault(_event_type_fault(name), pointer, report)
     declared = _object(value, pointer, "An event type", report)
-    _check_keys(declared, pointer, _EVENT_KEYS, report)
+    check_keys(declared, pointer, _EVENT_KEYS, report)
     compiled = None
     if "schema" in declared:
         compiled = compile_schema(declared["schema"], below(pointer, "schema"), report)
@@ -161,13 +162,6 @@ def _check_editors(value: dict[str, object], pointer: str, report: Report) -> No
     if not isinstance(value.get(_EDITORS, ""), str):
         why = f"`{_EDITORS}` is a string, the address of schema.json."
         report.add("wrong_type", below(pointer, _EDITORS), why)
-
-
-def _check_keys(value: dict[str, object], pointer: str, known: frozenset[str], report: Report) -> None:
-    for key in value:
-        if key not in known:
-            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
-            report.add("unknown_key", below(pointer, key), why)
 
 
 def _each(

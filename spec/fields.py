@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from spec.errors import Report, below, proposal, shown
+
+
+def check_keys(value: Mapping[str, object], pointer: str, known: Collection[str], report: Report) -> None:
+    for key in value:
+        if key not in known:
+            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
+            report.add("unknown_key", below(pointer, key), why)
 
 
 def read_fields(
@@ -14,10 +21,7 @@ def read_fields(
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, f"{name} must be an object with {', '.join(sorted(known))}.")
         return {}
-    for key in value:
-        if key not in known:
-            why = f"{shown(key)} is not a known key here. {proposal(key, frozenset(known))}"
-            report.add("unknown_key", below(pointer, key), why)
+    check_keys(value, pointer, known, report)
     for key in sorted(needed):
         if key not in value:
             report.add("missing_key", pointer, f"{name} needs `{key}`.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import check_keys
 from spec.identifiers import NAME_GRAMMAR
 from spec.tags import TAGS_MAX
 
@@ -56,10 +57,7 @@ def _read_item(value: object, pointer: str, report: Report) -> FilterItem:
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, "An item is an object with `types`, `tags` or both.")
         return FilterItem((), ())
-    for key in value:
-        if key not in _KEYS:
-            why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
-            report.add("unknown_key", below(pointer, key), why)
+    check_keys(value, pointer, _KEYS, report)
     most = {"types": TYPES_MAX, "tags": ITEM_TAGS_MAX}
     lists = {key: _list(value[key], most[key], below(pointer, key), report) for key in _KEYS if key in value}
     if not any(lists.values()):

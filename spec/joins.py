@@ -7,11 +7,11 @@ source, `$.customer.name`, with the `as` of the `$map` around them, `$item.sku`,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import check_keys
 from spec.handlers import EACH, Constant, Path, Template
 from spec.identifiers import GLOBAL
 from spec.templates import Scope, read_path, read_template
@@ -105,7 +105,7 @@ def read_join(value: object, pointer: str, spec: Spec, report: Report) -> Join |
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, "`join` is an object with `for_each` and `select`.")
         return None
-    _check_keys(value, pointer, _KEYS, report)
+    check_keys(value, pointer, _KEYS, report)
     for key in ("for_each", "select"):
         if key not in value:
             report.add("missing_key", pointer, f"A join needs `{key}`.")
@@ -123,13 +123,6 @@ def read_join(value: object, pointer: str, spec: Spec, report: Report) -> Join |
         report.add("wrong_type", place, "`select` is an object: the fields of a row.")
         select = ObjectOf(())
     return Join(for_each, substreams is True, sources, included, select)
-
-
-def _check_keys(value: Mapping[str, object], pointer: str, known: frozenset[str], report: Report) -> None:
-    for key in value:
-        if key not in known:
-            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
-            report.add("unknown_key", below(pointer, key), why)
 
 
 def _type(value: object, pointer: str, spec: Spec, report: Report) -> str:
@@ -178,7 +171,7 @@ def _read_sources(
 def _read_source(
     name: str, value: dict[str, object], pointer: str, before: list[Source], spec: Spec, report: Report
 ) -> Source | None:
-    _check_keys(value, pointer, _SOURCE_KEYS, report)
+    check_keys(value, pointer, _SOURCE_KEYS, report)
     for key in ("type", "id"):
         if key not in value:
             report.add("missing_key", pointer, f"A source needs `{key}`.")
@@ -229,7 +222,7 @@ def _select(value: object, pointer: str, reader: _Reader) -> Selected:
 
 
 def _read_map(value: dict[str, object], pointer: str, reader: _Reader) -> Selected:
-    _check_keys(value, pointer, _MAP_KEYS, reader.report)
+    check_keys(value, pointer, _MAP_KEYS, reader.report)
     for key in ("as", "to"):
         if key not in value:
             reader.report.add("missing_key", pointer, f"`$map` needs `{key}`.")
@@ -245,7 +238,7 @@ def _read_map(value: dict[str, object], pointer: str, reader: _Reader) -> Select
 
 
 def _read_lookup(value: dict[str, object], pointer: str, reader: _Reader) -> Selected:
-    _check_keys(value, pointer, _LOOKUP_KEYS, reader.report)
+    check_keys(value, pointer, _LOOKUP_KEYS, reader.report)
     path = _path(value["$lookup"], below(pointer, "$lookup"), reader)
     place = below(pointer, "where")
     where = value.get("where")

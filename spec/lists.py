@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import check_keys
 from spec.templates import read_target
 
 BY_MAX: Final = 8
@@ -30,10 +31,7 @@ def check_list(value: object, pointer: str, report: Report) -> Listed | None:
         why = '`list` is an object, as in {"by": ["status", "metadata.updated_at"]}.'
         report.add("wrong_type", pointer, why)
         return None
-    for key in value:
-        if key not in _KEYS:
-            why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
-            report.add("unknown_key", below(pointer, key), why)
+    check_keys(value, pointer, _KEYS, report)
     return Listed(read_by(value, pointer, report))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from spec.errors import Report, below, proposal, shown
-from spec.fields import read_fields
+from spec.errors import Report, below, shown
+from spec.fields import check_keys, read_fields
 from spec.handlers import EACH, Path, Root
 from spec.model import Spec
 from spec.names import (
@@ -166,10 +166,7 @@ def _read(
 
 
 def _check_keys(value: dict[str, object], pointer: str, keys: tuple[str, ...], report: Report) -> None:
-    for key in value:
-        if key not in keys:
-            why = f"{shown(key)} is not a known key here. {proposal(key, frozenset(keys))}"
-            report.add("unknown_key", below(pointer, key), why)
+    check_keys(value, pointer, keys, report)
     for key in keys:
         if key not in value:
             report.add("missing_key", pointer, f"`{key}` is missing here.")

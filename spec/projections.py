@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import check_keys
 from spec.handlers import EACH, Handler, Path, Root, paths_of
 from spec.identifiers import NAME_GRAMMAR, is_name
 from spec.joins import Join, read_join
@@ -82,10 +83,7 @@ def _read(name: str, value: object, pointer: str, spec: Spec, report: Report) ->
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, "A projection is an object with `on`.")
         return None
-    for key in value:
-        if key not in _KEYS:
-            why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
-            report.add("unknown_key", below(pointer, key), why)
+    check_keys(value, pointer, _KEYS, report)
     if ("on" in value) == ("join" in value):
         why = "A projection needs `on` (what events do to rows) or `join` (what rows are made of)."
         report.add("missing_key", pointer, why)
@@ -137,10 +135,7 @@ def _read_rule(value: object, pointer: str, of: EventType | None, report: Report
         why = 'A rule is an object, as in {"key": "$.data.customer_id", "do": […]}.'
         report.add("wrong_type", pointer, why)
         return None
-    for key in value:
-        if key not in _RULE_KEYS:
-            why = f"{shown(key)} is not a known key here. {proposal(key, _RULE_KEYS)}"
-            report.add("unknown_key", below(pointer, key), why)
+    check_keys(value, pointer, _RULE_KEYS, report)
     schema = True if of is None else of.schema
     named = [key for key in ("key", "keys") if key in value]
     if len(named) != 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below, shown
+from spec.fields import check_keys
 from spec.model import Spec
 
 
@@ -22,14 +23,7 @@ class Declared:
         if not isinstance(value, dict):
             self.fault("wrong_type", f"`{key}` must be an object.", key)
             return {}
-        for name in value:
-            if name not in known:
-                self.fault(
-                    "unknown_key",
-                    f"{shown(name)} is not a known key here. {proposal(name, known)}",
-                    key,
-                    name,
-                )
+        check_keys(value, below(self._pointer, key), known, self._report)
         return value
 
 

@@ -14,7 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below
+from spec.fields import check_keys
 from spec.targets.table import SECRETS
 from spec.webhooks.sources import MASK, QUERY_MASK, UNSEEN, Key, Secret
 
@@ -59,10 +60,7 @@ def read_secrets(
 def _read(value: object, pointer: str, form: KeyForm, environ: Mapping[str, str], report: Report) -> Secret:
     begins = ends = None
     if isinstance(value, dict):
-        for name in value:
-            if name not in _KEYS:
-                why = f"{shown(name)} is not a known key here. {proposal(name, _KEYS)}"
-                report.add("unknown_key", below(pointer, name), why)
+        check_keys(value, pointer, _KEYS, report)
         if "secret" not in value:
             report.add(
                 "missing_key", pointer, 'A secret with validity needs `secret`, besides "from" or "until".'
