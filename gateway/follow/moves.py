@@ -15,6 +15,7 @@ import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.follow.database import fetch
+from gateway.log.read.followers import Follower
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.relay import Listen
 from gateway.tasks import set_within
@@ -26,27 +27,11 @@ _EACH_S: Final = 0.001
 most."""
 
 
-class Watch:
-    """Woken by each move of its tenant's followers since the last wait."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def wake(self) -> None:
-        self._event.set()
-
-    async def wait(self, timeout_s: float) -> None:
-        await set_within(self._event, timeout_s)
-        self._event.clear()
-
-
 class Moves:
     def __init__(self, pool: asyncpg.Pool, listen: Listen | None) -> None:
         self._pool = pool
         self._listen = listen
-        self._of: dict[bytes, set[Watch]] = {}
+        self._of: dict[bytes, set[Follower]] = {}
         self._looks: dict[bytes, asyncio.Task[None]] = {}
         self._hurry: Callable[[bytes], None] | None = None
 
@@ -74,8 +59,9 @@ class Moves:
         return min(_EACH_S * len(self._of.get(tenant, ())), _SLOWEST_S)
 
     @contextmanager
-    def watching(self, tenant: bytes) -> Iterator[Watch]:
-        watch = Watch()
+    def watching(self, tenant: bytes) -> Iterator[Follower]:
+        """Woken by each move of the tenant's followers."""
+        watch = Follower()
         watches = self._of.setdefault(tenant, set())
         watches.add(watch)
         if tenant not in self._looks:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.follow.model import Build
-from gateway.follow.moves import Watch
 from gateway.follow.query import Cursor, Query
 from gateway.follow.reading import Rows, Stored
 from gateway.follow.standing import position_text
@@ -23,6 +22,7 @@ from gateway.http.api.rows import Named, RowReader, item_json
 from gateway.http.key_watch import KeyWatch
 from gateway.http.render import encode
 from gateway.http.request import Head, Receive, Refused, Send
+from gateway.log.read.followers import Follower
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.position import BEGINNING, Place, Position
 
@@ -111,7 +111,7 @@ class LiveRows:
         client: Client,
         named: Named,
         resumed: Position | None,
-        watch: Watch,
+        watch: Follower,
         ended: Callable[[], bool],
         send: Send,
     ) -> None:

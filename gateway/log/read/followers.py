@@ -18,7 +18,7 @@ Tapped = Callable[[int, Tap], AbstractContextManager[None]]
 
 
 class Follower:
-    """Woken by every commit that it follows since the last wait."""
+    """Woken by every commit, or other change, that it follows since the last wait."""
 
     __slots__ = ("_event",)
 
@@ -29,7 +29,7 @@ class Follower:
         self._event.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Returns at the next commit, or when the time is up: other gateways' commits wake no follower
+        """Returns at the next of these, or when the time is up: other gateways' commits wake no follower
         here."""
         timer = asyncio.get_running_loop().call_later(timeout_s, self._event.set)
         try:
