@@ -418,3 +418,19 @@ async def test_several_bulk_requests_at_once_are_independent(client: httpx.Async
     data = [event["data"] for event in await events_of(client, "order", key)]
     for writer in range(5):
         assert [n for who, n in data if who == writer] == list(range(40))
+
+
+async def test_a_header_that_asks_something_of_one_append_is_refused(client: httpx.AsyncClient) -> None:
+    """It would be ignored otherwise, and the client believe that its repeat is known again."""
+    key = new_id()
+    body = json.dumps(bulk_line(key, 1))
+    for name, value in (
+        ("Idempotency-Key", "k"),
+        ("X-Idempotency-Key", "k"),
+        ("If-Match", '"0"'),
+        ("If-None-Match", "*"),
+        ("Sluice-If-Unchanged", "skip"),
+    ):
+        answer = await client.post("/_/bulk", content=body, headers={**NDJSON, name: value})
+        refused(answer, 400, "bad_request", name)
+    assert await length_of(client, key) == 0

@@ -123,7 +123,7 @@ class Bulk:
         head = Head(scope)
         correlation_id = correlation_id_of(head)
         correlated = (b"x-correlation-id", correlation_id.encode())
-        refusal = check_json_body(head, self._bulk_bytes_max, NDJSON)
+        refusal = _of_one_append(head) or check_json_body(head, self._bulk_bytes_max, NDJSON)
         if refusal is not None:
             await response.refuse(send, refusal, [correlated])
             return
@@ -306,6 +306,18 @@ class Bulk:
             request.log_line_failed()
             answer = refused(unforeseen("POST"))
         return as_line(told.number, answer.status, answer.body, replayed=answer.replayed)
+
+
+_OF_ONE_APPEND = ("Idempotency-Key", "X-Idempotency-Key", "If-Match", "If-None-Match", "Sluice-If-Unchanged")
+
+
+def _of_one_append(head: Head) -> Refusal | None:
+    """Of a header that a line has its own words for. To ignore it would leave repeats without protection."""
+    for name in _OF_ONE_APPEND:
+        if head.get(name.lower().encode()) is not None:
+            why = f"`{name}` is of one append: each line says `idempotency_key` and `metadata` by itself."
+            return Refusal("bad_request", why, name)
+    return None
 
 
 _MAY_BE_ALIAS = re.compile(rb'"key"[ \t]*:[ \t]*"(?:@|[A-Za-z][A-Za-z0-9]{1,9}-[0-9A-Za-z.]+")')
