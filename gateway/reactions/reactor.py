@@ -31,7 +31,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.follow.threads import folding, taking
-from gateway.outcomes import Outcome
+from gateway.outcomes import NotCommitted, Outcome
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import Unreadable, connection, fetch, statement
@@ -100,11 +100,14 @@ class Reactor:
         self._specs = Specs(pool, catalog)
         self._folder = folder
         self._event_bytes_max = event_bytes_max
-        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full, lease_s, catalog.refresh)
+        self._submit = submit
         self._full = full
+        self._firing = Firing(
+            pool, catalog.deployed, self._append, event_bytes_max, full, lease_s, catalog.refresh
+        )
         self._retention_s = retention_s
         self._lease_s = lease_s
-        self.coordinator = Coordinator(pool, submit, self._specs.of_revision, event_bytes_max)
+        self.coordinator = Coordinator(pool, self._append, self._specs.of_revision, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
         self._hearing = False
@@ -120,6 +123,12 @@ class Reactor:
         """Tenants that another process may have, and until when."""
         self._caught_up: dict[bytes, datetime] = {}
         self._repeated = Repeated(logger)
+
+    async def _append(self, append: Append) -> Outcome:
+        """As a client's request is refused: the tenant may rest, or be gone, since this was begun."""
+        if append.stream.tenant in self._full():
+            return NotCommitted("the tenant is suspended, or stores all it may")
+        return await self._submit(append)
 
     async def start(self, *, at_work: bool = True) -> None:
         """Where it is not at work, it only declares and counts what waits for other processes."""

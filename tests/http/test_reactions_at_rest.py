@@ -1,9 +1,12 @@
-"""Timers wait while their tenant is suspended, and are parked only by the newest spec."""
+"""Timers wait while their tenant is suspended, and are parked only by the newest spec; a deleted tenant gets no
+events."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -14,14 +17,16 @@ from gateway.catalog import tenants
 from gateway.catalog.model import Deployed
 from gateway.config import Config
 from gateway.outcomes import NotCommitted, Outcome
-from gateway.reactions import firing
+from gateway.reactions import coordinator, firing
+from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.firing import Firing
 from spec.model import Spec
 from spec.parse import parse
 from tests.http.test_reactions_taken_over import set_timer
+from tests.http.test_sagas import SHOP as CHECKOUT_SHOP
 from tests.http.test_schedules import DEADLINE_S, SHOP
 from tests.support.accounts import open_account
-from tests.support.calls import new_client, new_id
+from tests.support.calls import appended, new_client, new_id
 from tests.support.serving import serving, without_reactions
 
 FAR, PAST = "2100-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
@@ -80,3 +85,53 @@ async def test_a_timer_is_not_parked_by_a_spec_that_is_no_longer_deployed(
     state = "SELECT state FROM schedule WHERE tenant = $1"
     assert await own_outbox.fetchval(state, UUID(shop.id)) == "pending"
     await fires.stop()
+
+
+@pytest.mark.parametrize(
+    ("module", "of", "act"),
+    [(firing, Firing, "_one"), (coordinator, Coordinator, "_append")],
+    ids=["timer", "saga"],
+)
+async def test_what_is_made_before_its_tenant_is_deleted_is_not_committed_afterwards(
+    own_config: Config,
+    own_outbox: asyncpg.Pool,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    of: type,
+    act: str,
+) -> None:
+    """The event of a timer, or of a step, is made, and held until nothing of the tenant is left."""
+    made, gone, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    making, acting = vars(module)["making"], vars(of)[act]
+
+    async def held(*args: Any, **options: Any) -> Any:
+        append = await making(*args, **options)
+        made.set()
+        await gone.wait()
+        return append
+
+    async def acted(*args: Any) -> Any:
+        try:
+            return await acting(*args)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(module, "making", held)
+    monkeypatch.setattr(of, act, acted)
+    monkeypatch.setattr(coordinator, "APPEND_S", 0.0)
+    account = await open_account(own_outbox, SHOP if of is Firing else CHECKOUT_SHOP)
+    going = UUID(account.id)
+    async with serving(own_config) as served, new_client(served.url, account.admin) as client:
+        if of is Firing:
+            await set_timer(client, new_id(), PAST)
+        else:
+            await appended(client, "cart", new_id(), "checkout_started", {"sku": new_id()})
+        async with asyncio.timeout(DEADLINE_S):
+            await made.wait()
+            await tenants.delete(own_outbox, going)
+            while (await tenants.standing(own_outbox, going)).status != "deleted":
+                await asyncio.sleep(0.02)
+            gone.set()
+            await done.wait()
+    left = "SELECT count(*) FROM outbox WHERE tenant = $1 AND aggregate_type <> ''"
+    assert await own_outbox.fetchval(left, going) == 0

@@ -493,8 +493,9 @@ ON CONFLICT (gateway) DO UPDATE SET revision = excluded.revision, seen_at = excl
 
 
 -- name: resting_tenants
--- Tenants whose requests are refused.
+-- Tenants whose requests are refused; among them those that were deleted of late: what was under way may still come.
 SELECT id FROM tenant WHERE suspended_at IS NOT NULL
+UNION SELECT tenant FROM tenant_deletion WHERE finished_at IS NULL OR finished_at > now() - interval '1 hour'
 
 
 -- name: revoke_key
