@@ -164,6 +164,7 @@ async def gateway(
                         metrics,
                         config.append_deadline_s,
                         config.event_bytes_max,
+                        config.schema_work_max,
                     )
                     deadline_s = config.append_deadline_s
                     records = Records(
@@ -181,6 +182,7 @@ async def gateway(
                         lambda: log.storage.full | catalog.at_rest,
                         config.reactions_retention_days * 86_400,
                         config.relay_lease_s,
+                        config.schema_work_max,
                     )
                     metrics.read_at_scrape(reactor.readings)
                     intake = Intake(

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.admit.append import bad_identifier
+from gateway.admit.append import SCHEMA_WORK_MAX, bad_identifier, too_much_work
 from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode_made
 from gateway.aggregates.folder import Handlers, Rules
@@ -77,6 +77,20 @@ class _Row(msgspec.Struct, gc=False, eq=False):
     """Whether its aggregate's key was made for it, at random."""
 
 
+class SchemaWork(msgspec.Struct):
+    """What the schemas of all that one append makes may take, and what they took, in comparisons: as those of
+    a request's own events."""
+
+    most: int = SCHEMA_WORK_MAX
+    taken: int = 0
+
+    def take(self, event_type: EventType, data: bytes) -> None:
+        """Before the data are checked. Raises NotAdmitted."""
+        self.taken += event_type.compiled.work(data)
+        if self.taken > self.most:
+            raise NotAdmitted("schema_violation", too_much_work(event_type, self.most), "data")
+
+
 class _Refused(Exception):
     def __init__(self, refused: ImplicationRefused) -> None:
         self.refused = refused
@@ -92,11 +106,13 @@ class Judging(msgspec.Struct, eq=False):
     states: dict[Stream, Folded] = {}
     records: dict[Stream, tuple[int, Record | None]] = {}
     """Of its aggregates whose last record was read: their lengths then, and that record."""
+    work: SchemaWork = msgspec.field(default_factory=SchemaWork)
 
     def run(self, at_once: int | None = None) -> Judged | Stream | RecordWanted:
         """The stream whose state, or whose last record, has to be read first; or the verdict. Raises
         TakesLong where `at_once` bounds what all of it may test, since everything else waits."""
         append, budgets = self.append, Budgets.of(self.bytes_max, at_once)
+        self.work.taken = 0
         types = self.deployed.spec.aggregate_types
         rows = _own_rows(append)
         spread = append.spread
@@ -205,7 +221,15 @@ class Judging(msgspec.Struct, eq=False):
         tenant = cause.stream.tenant
         try:
             found = admitted(
-                self.deployed, tenant, of, event_type, each.id, each.data, event_id, self.event_bytes_max
+                self.deployed,
+                tenant,
+                of,
+                event_type,
+                each.id,
+                each.data,
+                event_id,
+                self.event_bytes_max,
+                self.work,
             )
         except NotAdmitted as fault:
             refused = ImplicationRefused(cause.own, fault.code, fault.error, f"{path}.{fault.path}")
@@ -294,6 +318,7 @@ def admitted(
     data: bytes,
     event_id: bytes,
     event_bytes_max: int,
+    work: SchemaWork,
 ) -> Admitted:
     """Of an event that the gateway makes; without an identifier it is of a new aggregate. Raises
     NotAdmitted."""
@@ -307,6 +332,7 @@ def admitted(
     if len(data) > event_bytes_max:
         why = f"The data has {len(data)} bytes; at most {event_bytes_max} are kept."
         raise NotAdmitted("schema_violation", why, "data")
+    work.take(event_type, data)
     value = decode_made(data)
     if isinstance(value, Malformed):
         raise NotAdmitted("schema_violation", value.reason, "data")

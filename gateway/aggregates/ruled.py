@@ -65,6 +65,7 @@ class Ruled:
         metrics: Metrics,
         deadline_s: float,
         event_bytes_max: int,
+        schema_work_max: int,
     ) -> None:
         self._log = log
         self._deployed_of = deployed_of
@@ -72,7 +73,9 @@ class Ruled:
         self._aside = aside
         self._metrics = metrics
         self._deadline_s = deadline_s
-        self.several = RuledSeveral(log, deployed_of, folder, aside, metrics, deadline_s, event_bytes_max)
+        self.several = RuledSeveral(
+            log, deployed_of, folder, aside, metrics, deadline_s, event_bytes_max, schema_work_max
+        )
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
         self._settled: list[Asked] = []

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.implied import Judged, Judging, RecordWanted
+from gateway.aggregates.implied import Judged, Judging, RecordWanted, SchemaWork
 from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import record_before
 from gateway.appends import ANOTHER_HISTORY, Append, fits
@@ -43,7 +43,9 @@ class RuledSeveral:
         metrics: Metrics,
         deadline_s: float,
         event_bytes_max: int,
+        schema_work_max: int,
     ) -> None:
+        self._schema_work_max = schema_work_max
         self._event_bytes_max = event_bytes_max
         self._locks: WeakValueDictionary[Stream, asyncio.Lock] = WeakValueDictionary()
         self._log = log
@@ -60,7 +62,7 @@ class RuledSeveral:
             return append
         if append.size_bytes >= _AT_ONCE_BYTES:
             return None
-        judging = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max)
+        judging = self._judging(append, deployed)
         try:
             judged = judging.run(AT_ONCE_LOOKS)
         except TakesLong:
@@ -119,9 +121,13 @@ class RuledSeveral:
                 return judged.refused
         return judged.append.streams[outcome.which]
 
+    def _judging(self, append: Append, deployed: Deployed) -> Judging:
+        work = SchemaWork(self._schema_work_max)
+        return Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max, work=work)
+
     async def _judge(self, append: Append, deployed: Deployed) -> Judged:
         """Raises PostgresTrouble and Busy."""
-        judging = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max)
+        judging = self._judging(append, deployed)
         while True:
             size = append.size_bytes + sum([each.size_bytes for each in judging.states.values()])
             judged = None

@@ -52,7 +52,7 @@ async def standalone(
         work_max = config.schema_work_max
         answer_s = config.append_deadline_s
         folder = Folder(log, aside, config.state_bytes_max)
-        ruled = Ruled(log, deployed.get, folder, aside, metrics, answer_s, config.event_bytes_max)
+        ruled = Ruled(log, deployed.get, folder, aside, metrics, answer_s, config.event_bytes_max, work_max)
         records = Records(log, ruled, deployed.get, aside, answer_s, mapped_by(pool))
         yield Intake(log, records, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:

@@ -21,6 +21,7 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
+from gateway.admit.append import SCHEMA_WORK_MAX
 from gateway.appends import Append, Appended
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
@@ -69,11 +70,18 @@ SpecOf = Callable[[bytes, int], Awaitable[Deployed | None]]
 class Coordinator:
     """`spec_of` is the spec of a tenant at a revision."""
 
-    def __init__(self, pool: asyncpg.Pool, submit: Submit, spec_of: SpecOf, event_bytes_max: int) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        submit: Submit,
+        spec_of: SpecOf,
+        event_bytes_max: int,
+        schema_work_max: int = SCHEMA_WORK_MAX,
+    ) -> None:
         self._pool = pool
         self._submit = submit
         self._spec_of = spec_of
-        self._event_bytes_max = event_bytes_max
+        self._event_bytes_max, self._schema_work_max = event_bytes_max, schema_work_max
 
     async def look(self, tenant: bytes, events: Sequence[Event]) -> list[tuple[object, ...]]:
         """Takes the turns that these events bring; the rows of the sagas whose events are among them, to be
@@ -295,6 +303,7 @@ class Coordinator:
                 causation_id=cause,
                 now_ms=time.time_ns() // 1_000_000,
                 event_bytes_max=self._event_bytes_max,
+                schema_work_max=self._schema_work_max,
             )
             append = await making(turn.size, make, light=are_light(deployed, turn.emissions))
             if isinstance(append, str):

@@ -20,6 +20,7 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID as PgUUID
 
+from gateway.admit.append import SCHEMA_WORK_MAX
 from gateway.aggregates.judging import DeployedOf
 from gateway.appends import Append, Appended
 from gateway.catalog.model import Deployed
@@ -78,12 +79,13 @@ class Firing:
         full: Full,
         lease_s: float,
         refresh: Callable[[], Awaitable[None]],
+        schema_work_max: int = SCHEMA_WORK_MAX,
     ) -> None:
         self._pool = pool
         self._refresh = refresh
         self._deployed_of = deployed_of
         self._submit = submit
-        self._event_bytes_max = event_bytes_max
+        self._event_bytes_max, self._schema_work_max = event_bytes_max, schema_work_max
         self._full = full
         self._lease_s = lease_s
         self._endings = Endings(pool)
@@ -180,6 +182,7 @@ class Firing:
             condition=unless(_watched_of(row["cancel_on"]), row["seq"], bytes(row["mark"])),
             now_ms=time.time_ns() // 1_000_000,
             event_bytes_max=self._event_bytes_max,
+            schema_work_max=self._schema_work_max,
         )
         append = await making(len(row["emit"]), make, light=are_light(deployed, (emission,)))
         if isinstance(append, str):

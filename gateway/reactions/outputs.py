@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from gateway.aggregates.implied import NotAdmitted, admitted
+from gateway.aggregates.implied import NotAdmitted, SchemaWork, admitted
 from gateway.appends import ANY_LENGTH, Append, event_identity, make_append, make_retry
 from gateway.catalog.model import Deployed
 from gateway.derived_ids import derived_id
@@ -39,6 +39,7 @@ def append_of(
     condition: Condition | None,
     now_ms: int,
     event_bytes_max: int,
+    schema_work_max: int,
 ) -> Append | str:
     """The append, which is known again by its event's id; or why there can be none."""
     declared = deployed.spec.aggregate_types.get(emission.aggregate_type)
@@ -55,6 +56,7 @@ def append_of(
             bytes(emission.data),
             event_id,
             event_bytes_max,
+            SchemaWork(schema_work_max),
         )
         claims, paths = found.claims(0)
     except NotAdmitted as fault:
@@ -108,10 +110,11 @@ def append_of_saga(
     causation_id: bytes,
     now_ms: int,
     event_bytes_max: int,
+    schema_work_max: int,
 ) -> Append | str:
     """What a saga emits, and behind it the event of its own stream, all or none: the stream has `length`
     events before. `said` is that event's type, and makes its data. Or why there can be none."""
-    cause = saga_cause(stream, length)
+    cause, work = saga_cause(stream, length), SchemaWork(schema_work_max)
     rows: list[tuple[Stream, Event, tuple[str, ...]]] = []
     claims: list[Claim] = []
     paths: list[str] = []
@@ -131,7 +134,15 @@ def append_of_saga(
         data, event_id = bytes(emission.data), derived_id(cause, n)
         try:
             found = admitted(
-                deployed, stream.tenant, declared, event_type, emission.id, data, event_id, event_bytes_max
+                deployed,
+                stream.tenant,
+                declared,
+                event_type,
+                emission.id,
+                data,
+                event_id,
+                event_bytes_max,
+                work,
             )
             of_event = found.claims(n)
         except NotAdmitted as fault:

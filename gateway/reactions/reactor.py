@@ -91,6 +91,7 @@ class Reactor:
         full: Full,
         retention_s: float,
         lease_s: float,
+        schema_work_max: int,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._pool = pool
@@ -103,11 +104,20 @@ class Reactor:
         self._submit = submit
         self._full = full
         self._firing = Firing(
-            pool, catalog.deployed, self._append, event_bytes_max, full, lease_s, catalog.refresh
+            pool,
+            catalog.deployed,
+            self._append,
+            event_bytes_max,
+            full,
+            lease_s,
+            catalog.refresh,
+            schema_work_max,
         )
         self._retention_s = retention_s
         self._lease_s = lease_s
-        self.coordinator = Coordinator(pool, self._append, self._specs.of_revision, event_bytes_max)
+        self.coordinator = Coordinator(
+            pool, self._append, self._specs.of_revision, event_bytes_max, schema_work_max
+        )
         self._listen = listen
         self._woken = asyncio.Event()
         self._hearing = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.aggregates.implied import Judged, Judging
+from gateway.aggregates.implied import Judged, Judging, SchemaWork
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.state import AT_ONCE_LOOKS, STATE_BYTES_MAX, TakesLong
@@ -57,3 +57,21 @@ def test_short_implied_events_are_judged_at_once() -> None:
     judged = judging({"type": "object"}, {"n": 1}, 50).run(AT_ONCE_LOOKS)
     assert isinstance(judged, Judged)
     assert len(judged.append.events) == 51
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_implied_events_whose_checks_would_take_too_long_together_refuse_the_append(count: int) -> None:
+    """As the events of a request do."""
+    data = {"items": [{"f0": n} for n in range(400 // count)]}
+    asked = judging(alternatives(100), data, count)
+    asked.work = SchemaWork(30_000)
+    for _ in range(2):  # the same whenever it is judged
+        judged = asked.run()
+        assert isinstance(judged, Judged)
+        assert judged.refused is not None
+        assert judged.refused.code == "schema_violation"
+        assert judged.refused.error.startswith("Checking this against the schema of was_checked could take")
+    asked.work = SchemaWork(300_000)
+    judged = asked.run()
+    assert isinstance(judged, Judged)
+    assert len(judged.append.events) == 1 + count

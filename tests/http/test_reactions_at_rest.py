@@ -1,5 +1,5 @@
-"""Timers wait while their tenant is suspended, and are parked only by the newest spec; a deleted tenant gets no
-events."""
+"""Timers wait while their tenant is suspended, and are parked only by the newest spec; one that is
+deleted gets no more events."""
 
 from __future__ import annotations
 

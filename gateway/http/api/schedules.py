@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,8 +18,8 @@ from starlette.responses import Response
 from gateway.admit.append import RESERVED, bad_identifier, undeclared_event, undeclared_type
 from gateway.admit.preconditions import read_asked
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
-from gateway.aggregates.implied import NotAdmitted, admitted
-from gateway.aside import Aside
+from gateway.aggregates.implied import NotAdmitted, SchemaWork, admitted
+from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
@@ -35,6 +36,7 @@ from gateway.reactions.pending import Pending
 from gateway.reactions.timers import Emission, Watched, time_of, timer_id
 from spec.identifiers import canonicalize
 from spec.implications import read_delay
+from spec.violations import is_light
 
 LISTED_DEFAULT, LISTED_MAX = 50, 1_000
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -109,7 +111,7 @@ class Schedules:
         delay_s, at_s = _due(body)
         tenant = principal.tenant.id.bytes
         timer = timer_id(tenant, f"key {key}")
-        emission = self._emission(body.get("emit"), deployed, tenant, timer)
+        emission = await self._judged(body.get("emit"), deployed, tenant, timer)
         watched = _watched(body.get("cancel_on", []), deployed)
         try:
             full = await self._pending.full(principal.tenant.id)
@@ -169,6 +171,16 @@ class Schedules:
         why = "it is being fired" if found[0]["state"] in states else f"it is {found[0]['state']}"
         raise Refused(Refusal("schedule_ended", f"The timer cannot be changed any more: {why}."))
 
+    async def _judged(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
+        """Beside other requests where its schema may take long. Raises Refused."""
+        work = partial(self._emission, value, deployed, tenant, timer)
+        if is_light(encode(value), deployed.spec.weight):
+            return work()
+        try:
+            return await self._aside.run(tenant, work)
+        except Busy as busy:
+            raise Refused(Refusal("unavailable", busy.why)) from busy
+
     def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
         """Raises Refused."""
         if not isinstance(value, dict):
@@ -186,9 +198,9 @@ class Schedules:
         identifier = value.get("id")
         identifier = None if identifier == {"mint": True} else _text(value, "id", "emit")
         data = encode(value.get("data", {}))
-        most = self._config.event_bytes_max
+        most, work = self._config.event_bytes_max, SchemaWork(self._config.schema_work_max)
         try:
-            admitted(deployed, tenant, declared, event_type, identifier, data, timer, most).claims(0)
+            admitted(deployed, tenant, declared, event_type, identifier, data, timer, most, work).claims(0)
         except NotAdmitted as fault:
             raise Refused(_not_admitted(fault)) from fault
         return Emission(of, identifier, name, msgspec.Raw(data))
