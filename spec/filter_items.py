@@ -85,8 +85,8 @@ def _list(value: object, most: int, pointer: str, report: Report) -> list[object
     if not isinstance(value, list):
         report.add("wrong_type", pointer, "A list is needed here.")
         return []
-    if len(value) > most:
-        report.add("invalid_value", pointer, f"At most {most}.", accepted_before=True)
+    if len(value) > most:  # earlier releases took as many tags as types
+        report.add("invalid_value", pointer, f"At most {most}.", accepted_before=len(value) <= TYPES_MAX)
     return value
 
 
