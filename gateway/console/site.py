@@ -61,6 +61,7 @@ _STATIC: Final = {
     "htmx.min.js": "text/javascript; charset=utf-8",
     "uPlot.min.js": "text/javascript; charset=utf-8",
     "uPlot.min.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
     "LICENSES.txt": "text/plain; charset=utf-8",
 }
 

@@ -320,6 +320,18 @@ async def test_every_page_has_no_finding_of_axe_in_light_or_dark_and_fits_a_phon
     assert found == []
 
 
+async def test_no_page_has_a_fault_in_the_browser(admin: Page, gateway: Served, shop: Account) -> None:
+    """Of a script, of what a page loads, or of what its policy forbids."""
+    said: list[str] = []
+    admin.on("pageerror", lambda error: said.append(f"{admin.url}: {error}"))
+    admin.on("console", lambda message: said.append(f"{admin.url}: {message.text}"))
+    for path in await every_page(gateway, shop):
+        await admin.goto(at(gateway, path))
+        for each in await admin.locator("summary").all():
+            await each.click()
+    assert said == []
+
+
 async def test_pages_before_and_beside_a_session_have_no_finding_of_axe(
     browser: Browser, admin: Page, gateway: Served
 ) -> None:

@@ -144,6 +144,16 @@ async def test_every_page_forbids_what_it_does_not_need(signed_in: httpx.AsyncCl
         assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("path", ["sign-in", "overview", "nowhere"])
+async def test_all_that_a_page_names_is_there(signed_in: httpx.AsyncClient, path: str) -> None:
+    """An icon, too: for a page that names none, a browser asks the API for one, and shows its 401 as a
+    fault."""
+    page = (await signed_in.get(f"/_/console/{path}")).text
+    named = re.findall(r'<(?:link|script)[^>]* (?:href|src)="([^"]+)"', page)
+    assert re.search(r'<link rel="icon"', page)
+    assert [each for each in named if (await signed_in.get(each)).status_code != 200] == []
+
+
 def test_what_a_browser_loads_is_below_150_kb() -> None:
     static = files("gateway.console") / "static"
     assert sum(len(each.read_bytes()) for each in static.iterdir()) < 150_000

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gateway.console.api import Answer, path_of
+from gateway.console.api import Answer, path_of, read_events
 from gateway.console.fields import data_of, fields_of
 from gateway.console.line_changes import changes
 from gateway.console.site import Goto, Page, Visit
@@ -19,6 +19,7 @@ from gateway.console.views.parts import (
     shown,
     tags_of_event,
     types_of,
+    whole,
     words,
 )
 
@@ -46,7 +47,7 @@ async def of_type(visit: Visit) -> Page:
     newest: list[Any] = []
     if not answer.done:
         query: dict[str, str | int] = {"types": aggregate_type, "order": "desc", "limit": PAGE}
-        newest = await part(visit, "/_/feed", "events", query) or []
+        newest = await part(visit, "/_/feed", "events", query, read_events) or []
     return Page(
         "of_type.html",
         {
@@ -83,7 +84,7 @@ async def aggregate(visit: Visit) -> Page:
         _state(visit, at, version, newest),
         _state(visit, at, version - 1, newest),
         part(visit, f"{at}/aliases", "aliases"),
-        part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}),
+        part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}, read_events),
         part(visit, f"{at}/children", "children"),
     )
     event = next((each for each in events or () if each["version"] == version), None)
@@ -103,7 +104,7 @@ async def aggregate(visit: Visit) -> Page:
             "start": start,
             "page": PAGE,
             "event": event,
-            "tags": [] if event is None else tags_of_event(types, event),
+            "tags": [] if event is None else tags_of_event(types, whole(event)),
             "shown": shown,
             "moment": moment,
             "types": types.get(visit.name("type"), {}).get("events", {}),

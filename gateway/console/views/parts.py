@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.console.api import Answer, Query
+from gateway.console.api import Answer, Query, Read
 from gateway.console.line_changes import text_of
 from gateway.console.site import Visit
 from spec.errors import Report
@@ -48,9 +48,11 @@ def cut(text: str) -> str:
     )
 
 
-async def part(visit: Visit, path: str, named: str, query: Query | None = None) -> Any:
+async def part(
+    visit: Visit, path: str, named: str, query: Query | None = None, read: Read = msgspec.json.decode
+) -> Any:
     """A member of the answer, or None."""
-    answer = await visit.api.get(path, query)
+    answer = await visit.api.get(path, query, read=read)
     return (answer.body or {}).get(named) if answer.done else None
 
 
@@ -74,6 +76,11 @@ def tags_of_event(types: Mapping[str, Any], event: Mapping[str, Any]) -> list[st
     rules = read_tags(declared.get("tags", []), "", {}, Report())
     found = tags_of([replace(rule, hashed=False) for rule in rules], event["data"], b"")
     return [own] if isinstance(found, TagFault) else [own, *found]
+
+
+def whole(event: Mapping[str, Any]) -> dict[str, Any]:
+    """With its data as values, where a page of events has them as JSON."""
+    return {**event, "data": msgspec.json.decode(event["data"])}
 
 
 def words(answer: Answer) -> str:
