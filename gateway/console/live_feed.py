@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from gateway.console.api import Answer, Api, read_events
+from gateway.console.api import Answer, Api, read_rows
 from gateway.http.api.follow import SSE, more, taken, until_gone
 from gateway.http.request import Receive, Send
 from gateway.relay.position import decode
@@ -89,7 +89,7 @@ class Newest:
         if self._reading is None or self._began <= since:
             self._began = asyncio.get_running_loop().time()
             query: dict[str, str | int] = {**asked, "order": "desc", "limit": LOOK_ROWS}
-            self._reading = asyncio.ensure_future(api.get("/_/feed", query, read=read_events))
+            self._reading = asyncio.ensure_future(api.get("/_/feed", query, read=read_rows))
         began = self._began
         return began, await asyncio.shield(self._reading)
 
@@ -167,7 +167,7 @@ class _Viewer:
         else:
             behind: dict[str, str | int] = {"after": self._position, "limit": LOOK_ROWS, "wait": self._wait_s}
             asked = {**self._asked, **behind}
-            answer = await self._api.get("/_/feed", asked, gone=self._gone, read=read_events)
+            answer = await self._api.get("/_/feed", asked, gone=self._gone, read=read_rows)
             self._seen = asyncio.get_running_loop().time()
         self.jumps = False
         if not answer.done:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gateway.console.api import Answer, path_of, read_events
+from gateway.console.api import Answer, path_of, read_rows
 from gateway.console.fields import data_of, fields_of
 from gateway.console.line_changes import changes
 from gateway.console.site import Goto, Page, Visit
@@ -39,21 +39,23 @@ async def of_type(visit: Visit) -> Page:
     types = await types_of(visit)
     asked = {name: text for name, text in visit.query.items() if name.startswith("filter[")}
     asked |= {name: visit.query[name] for name in ("sort", "cursor") if visit.query.get(name)}
+    by = (types.get(aggregate_type, {}).get("list") or {}).get("by", [])
+    if of_data := [each for each in by if not each.startswith("metadata.")]:
+        asked["fields"] = ",".join(of_data)
     answer = await visit.api.get(path_of(aggregate_type), {**asked, "limit": PAGE})
     if aggregate_type not in types and not answer.done:
         return Page("problem.html", {"error": answer.error}, answer.status)
     has_list = answer.status != _NO_LIST
-    listed = types.get(aggregate_type, {}).get("list") or {}
     newest: list[Any] = []
     if not answer.done:
         query: dict[str, str | int] = {"types": aggregate_type, "order": "desc", "limit": PAGE}
-        newest = await part(visit, "/_/feed", "events", query, read_events) or []
+        newest = await part(visit, "/_/feed", "events", query, read_rows) or []
     return Page(
         "of_type.html",
         {
             "type": aggregate_type,
             "has_list": has_list,
-            "by": listed.get("by", []),
+            "by": by,
             "items": answer.body.get("items", []) if answer.done else [],
             "next": answer.body.get("next") if answer.done else None,
             "newest": _once(newest),
@@ -84,7 +86,7 @@ async def aggregate(visit: Visit) -> Page:
         _state(visit, at, version, newest),
         _state(visit, at, version - 1, newest),
         part(visit, f"{at}/aliases", "aliases"),
-        part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}, read_events),
+        part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}, read_rows),
         part(visit, f"{at}/children", "children"),
     )
     event = next((each for each in events or () if each["version"] == version), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.console.api import Answer, path_of
+from gateway.console.api import Answer, path_of, read_rows
 from gateway.console.drawing import leads
 from gateway.console.line_changes import changes, text_of
 from gateway.console.site import Goto, Page, Visit
@@ -89,7 +89,7 @@ async def projection(visit: Visit) -> Page:
     )
     asked = {each: text for each, text in visit.query.items() if each.startswith("filter[") and text}
     asked |= {each: visit.query[each] for each in ("sort", "cursor") if visit.query.get(each)}
-    answer = await visit.api.get(path_of("_", "projections", name), {**asked, "limit": PAGE})
+    answer = await visit.api.get(path_of("_", "projections", name), {**asked, "limit": PAGE}, read=read_rows)
     found = answer.body if answer.done else {}
     return Page(
         "projection.html",

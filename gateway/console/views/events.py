@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.console.api import path_of, read_events
+from gateway.console.api import path_of, read_rows
 from gateway.console.drawing import causes
 from gateway.console.live_feed import place_of
 from gateway.console.site import Page, Visit
@@ -25,7 +25,7 @@ async def event(visit: Visit) -> Page:
     found = answer.body["event"]
     correlation = found["metadata"]["correlation_id"]
     wanted = {"correlation_id": correlation, "from_time": _began(found), "limit": PAGE}
-    related = await visit.api.get("/_/feed", wanted, read=read_events)
+    related = await visit.api.get("/_/feed", wanted, read=read_rows)
     page: Mapping[str, Any] = related.body if related.done else {"events": [], "caught_up": False}
     before = await _causes(visit, found)
     together = {each["id"]: each for each in [*before, *page["events"], found]}
@@ -75,7 +75,7 @@ async def feed(visit: Visit) -> Page:
         if visit.query.get(name)
     }
     end = None if "after" in asked else await part(visit, "/_/feed", "position", {"after": "now", "limit": 1})
-    answer = await visit.api.get("/_/feed", {**asked, "order": "desc", "limit": PAGE}, read=read_events)
+    answer = await visit.api.get("/_/feed", {**asked, "order": "desc", "limit": PAGE}, read=read_rows)
     page: Mapping[str, Any] = answer.body if answer.done else {"events": [], "caught_up": True}
     newest = [each["position"] for each in page["events"][:1]]
     return Page(
