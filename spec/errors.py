@@ -22,9 +22,12 @@ SHOWN_CHARS_MAX = 60
 """Characters of a document's own text that a message repeats."""
 
 _COMPARED_MAX = 20
-"""Names that a request's word is compared with, at up to 30 us each."""
+"""Names that a word is compared with, at up to 60 us each: there may be FAULTS_MAX such words."""
 _MEASURED_MAX = 2_000
 """Names whose length is looked at to find those."""
+_LISTED_MAX = 30
+"""Names that a sentence lists where none is near."""
+_NAME_CHARS_MAX = 64
 
 _ABOUT_AS_NEAR = 0.05
 """By how much less the second name may be like a word and still be about as near as the first."""
@@ -167,29 +170,34 @@ def shown(text: str) -> str:
 
 def nearest(word: str, known: Collection[str]) -> str:
     """What follows a word that is unknown: " (did you mean `x`?)", or nothing where no member of `known` is
-    near. For words of requests: it takes less than 1 ms, as only names of about that length are compared."""
-    word = word[:SHOWN_CHARS_MAX]
-    some: Iterable[str] = islice(known, _MEASURED_MAX)
-    if len(known) > _COMPARED_MAX:
-        some = heapq.nsmallest(_COMPARED_MAX, some, key=lambda each: abs(len(each) - len(word)))
-    close = _closest(word, some)
+    near. It takes less than 1 ms, as only names of about that length are compared."""
+    close = _closest(word[:SHOWN_CHARS_MAX], known)
     return "" if close is None else f" (did you mean `{close}`?)"
 
 
 def proposal(word: str, known: Collection[str]) -> str:
-    """A sentence that names the member of `known` nearest to `word`, or all of them when none is near."""
+    """A sentence that names the member of `known` nearest to `word`, or those that there are when none is
+    near. Bounded likewise, in time and in length."""
     if not known:
         return "There is none yet."
     close = _closest(word[:SHOWN_CHARS_MAX].lower(), known)
     if close is not None:
         return f"Did you mean {shown(close)}?"
-    return f"Known here: {', '.join(sorted(known))}."
+    names = heapq.nsmallest(_LISTED_MAX, islice(known, _MEASURED_MAX))
+    listed = ", ".join(
+        each if len(each) <= _NAME_CHARS_MAX else f"{each[:_NAME_CHARS_MAX]}…" for each in names
+    )
+    more = len(known) - len(names)
+    return f"Known here: {listed}{f' and {more} more' if more else ''}."
 
 
-def _closest(word: str, known: Iterable[str]) -> str | None:
+def _closest(word: str, known: Collection[str]) -> str | None:
     """Of the names that are about as near as the nearest one, the one that shares the longest beginning with
     `word`: `was_payed` means `was_paid` rather than `was_placed`."""
-    close = difflib.get_close_matches(word, known, n=_ABOUT_AS_NEAR_MAX, cutoff=0.6)
+    some: Iterable[str] = islice(known, _MEASURED_MAX)
+    if len(known) > _COMPARED_MAX:
+        some = heapq.nsmallest(_COMPARED_MAX, some, key=lambda each: abs(len(each) - len(word)))
+    close = difflib.get_close_matches(word, some, n=_ABOUT_AS_NEAR_MAX, cutoff=0.6)
     if not close:
         return None
     matcher = difflib.SequenceMatcher(b=word)

@@ -26,3 +26,11 @@ def read_fields(
         if key not in value:
             report.add("missing_key", pointer, f"{name} needs `{key}`.")
     return {key: each for key, each in value.items() if key in known}
+
+
+def refuse_null(declared: Mapping[str, object], keys: Collection[str], pointer: str, report: Report) -> None:
+    """A fault for each of the keys that is null, which earlier releases read as absent."""
+    for key in keys:
+        if key in declared and declared[key] is None:
+            why = f"`{key}` is null: give it a value, or leave it out."
+            report.add("wrong_type", below(pointer, key), why, accepted_before=True)

@@ -101,10 +101,10 @@ def check_items_declared(
     for n, item in enumerate(items):
         for m, (aggregate_type, event) in enumerate(item.types):
             if event not in types.get(aggregate_type, ()):
-                near = [f"{name}.{each}" for name, events in types.items() for each in events]
-                why = f"The spec declares no {shown(f'{aggregate_type}.{event}')}. "
-                place = below(pointer, "items", n, "types", m)
-                report.add("undeclared", place, why + proposal(f"{aggregate_type}.{event}", near))
+                events = types.get(aggregate_type)
+                near = proposal(aggregate_type, types) if events is None else proposal(event, events)
+                why = f"The spec declares no {shown(f'{aggregate_type}.{event}')}. {near}"
+                report.add("undeclared", below(pointer, "items", n, "types", m), why)
         for m, prefix in enumerate(item.prefixes):
             if prefix not in prefixes:
                 why = f"The spec declares no tag {shown(prefix)}. {proposal(prefix, prefixes)}"

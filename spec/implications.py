@@ -129,7 +129,7 @@ def _read_one(value: object, pointer: str, scope: Scope, report: Report) -> Impl
 
 def read_emit(value: object, pointer: str, scope: Scope, report: Report) -> Emit | None:
     emit = read_fields(value, pointer, "`emit`", _EMIT_KEYS, ("aggregate_type", "id", "event_type"), report)
-    names = [_text(emit, key, pointer, report) for key in ("aggregate_type", "event_type")]
+    names = [read_name(emit, key, pointer, report) for key in ("aggregate_type", "event_type")]
     identifier: Template | None = None
     if emit.get("id") != {"mint": True}:
         identifier = _read_id(emit, below(pointer, "id"), scope, report)
@@ -143,12 +143,18 @@ def _read_map(value: object, pointer: str, scope: Scope, report: Report) -> Emit
     declared = read_fields(value, pointer, "`map`", _MAP_KEYS, ("in", "as", "emit"), report)
     name = declared.get("as")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _ROOTS:
-        report.add("invalid_name", below(pointer, "as"), 'The item has a name like "$item", of a-z and _.')
+        if "as" in declared:
+            why = 'The item has a name like "$item", of a-z and _.'
+            report.add("invalid_name", below(pointer, "as"), why)
         return None
     source = read_template(declared.get("in"), below(pointer, "in"), scope, report)
-    within = replace(scope, names=scope.names | {name})
-    emit = read_emit(declared.get("emit"), below(pointer, "emit"), within, report)
+    emit = _emit_of(declared, pointer, replace(scope, names=scope.names | {name}), report)
     return None if emit is None else EmitEach(source, name, emit)
+
+
+def _emit_of(declared: Mapping[str, object], pointer: str, scope: Scope, report: Report) -> Emit | None:
+    """A missing one has its fault already."""
+    return read_emit(declared["emit"], below(pointer, "emit"), scope, report) if "emit" in declared else None
 
 
 def read_schedule(value: object, pointer: str, scope: Scope, report: Report) -> Schedule | None:
@@ -156,17 +162,14 @@ def read_schedule(value: object, pointer: str, scope: Scope, report: Report) -> 
     times = [key for key in ("delay", "delay_ms", "at") if key in declared]
     if len(times) != 1:
         report.add("invalid_value", pointer, "A schedule has one of `delay`, `delay_ms` and `at`.")
-        return None
-    (time,) = times
     at = delay_ms = None
-    if time == "at":
-        at = read_template(declared["at"], below(pointer, "at"), scope, report)
-    else:
-        delay_ms = read_delay(declared[time])
-        if delay_ms is None:
+    for time in times:
+        if time == "at":
+            at = read_template(declared["at"], below(pointer, "at"), scope, report)
+        elif (delay_ms := read_delay(declared[time])) is None:
             why = 'A delay is "30s", "5m", "24h" or "7d", or `delay_ms` a number: 1 s to ten years.'
             report.add("invalid_value", below(pointer, time), why)
-    emit = read_emit(declared.get("emit"), below(pointer, "emit"), scope, report)
+    emit = _emit_of(declared, pointer, scope, report)
     watched = declared.get("cancel_on", [])
     place = below(pointer, "cancel_on")
     if not isinstance(watched, list):
@@ -189,7 +192,7 @@ def read_delay(value: object) -> int | None:
 
 def _read_watch(value: object, pointer: str, scope: Scope, report: Report) -> Watch | None:
     declared = read_fields(value, pointer, "An event of `cancel_on`", _WATCH_KEYS, _WATCH_KEYS, report)
-    names = [_text(declared, key, pointer, report) for key in ("aggregate_type", "event_type")]
+    names = [read_name(declared, key, pointer, report) for key in ("aggregate_type", "event_type")]
     identifier = _read_id(declared, below(pointer, "id"), scope, report)
     if names[0] is None or names[1] is None:
         return None
@@ -208,7 +211,7 @@ def _read_id(declared: Mapping[str, object], pointer: str, scope: Scope, report:
     return found
 
 
-def _text(declared: Mapping[str, object], key: str, pointer: str, report: Report) -> str | None:
+def read_name(declared: Mapping[str, object], key: str, pointer: str, report: Report) -> str | None:
     value = declared.get(key)
     if key in declared and not isinstance(value, str):
         report.add("wrong_type", below(pointer, key), f"`{key}` is a name.")

@@ -109,7 +109,9 @@ def read_join(value: object, pointer: str, spec: Spec, report: Report) -> Join |
     for key in ("for_each", "select"):
         if key not in value:
             report.add("missing_key", pointer, f"A join needs `{key}`.")
-    for_each = _type(value.get("for_each", ""), below(pointer, "for_each"), spec, report)
+    for_each = ""
+    if "for_each" in value:
+        for_each = _type(value["for_each"], below(pointer, "for_each"), spec, report)
     substreams = value.get("include_substreams", False)
     if not isinstance(substreams, bool):
         why = "`include_substreams` is true or false."
@@ -126,11 +128,12 @@ def read_join(value: object, pointer: str, spec: Spec, report: Report) -> Join |
 
 
 def _type(value: object, pointer: str, spec: Spec, report: Report) -> str:
-    if not isinstance(value, str) or value not in spec.aggregate_types:
-        if value != "":
-            what = shown(value) if isinstance(value, str) else "this"
-            known = proposal(value if isinstance(value, str) else "", spec.aggregate_types)
-            report.add("undeclared", pointer, f"There is no aggregate type {what}. {known}")
+    if not isinstance(value, str):
+        report.add("wrong_type", pointer, "A name must be a string.")
+        return ""
+    if value not in spec.aggregate_types:
+        why = f"There is no aggregate type {shown(value)}. {proposal(value, spec.aggregate_types)}"
+        report.add("undeclared", pointer, why, accepted_before=value == "")
         return ""
     return value
 
@@ -242,10 +245,12 @@ def _read_lookup(value: dict[str, object], pointer: str, reader: _Reader) -> Sel
     path = _path(value["$lookup"], below(pointer, "$lookup"), reader)
     place = below(pointer, "where")
     where = value.get("where")
-    if not isinstance(where, dict) or not where:
+    if "where" not in value:
+        reader.report.add("missing_key", pointer, "`$lookup` needs `where`.")
+    elif not isinstance(where, dict) or not where:
         why = '`where` is an object of fields and values, as in {"id": "$item.product_id"}.'
         reader.report.add("wrong_type", place, why)
-        where = {}
+    where = where if isinstance(where, dict) else {}
     tests = tuple(
         (
             tuple(field.split(".")),

@@ -66,8 +66,11 @@ def _projects(value: dict[str, object], pointer: str, spec: Spec, report: Report
         report.add("invalid_value", below(place, "unique"), '`unique` is "tenant" or "instance".')
     members = value.get("member")
     if not isinstance(members, dict) or not members:
-        why = '`member` says where each type names its project: {"character": "$.data.project_id"}.'
-        report.add("missing_key" if members is None else "wrong_type", below(pointer, "member"), why)
+        why = '`member` must say where each type names its project: {"character": "$.data.project_id"}.'
+        if "member" in value:
+            report.add("wrong_type", below(pointer, "member"), why)
+        else:
+            report.add("missing_key", pointer, why)
         return None
     for each in members:
         if each not in spec.aggregate_types:

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spec.errors import Report, below, proposal, shown
-from spec.fields import read_fields
+from spec.fields import read_fields, refuse_null
 from spec.handlers import Predicate
 from spec.identifiers import NAME_GRAMMAR, is_name
-from spec.implications import DELAY_MS_MAX, Emit, check_emit, check_names, read_emit
+from spec.implications import DELAY_MS_MAX, Emit, check_emit, check_names, read_emit, read_name
 from spec.predicates import read_predicate
 from spec.templates import Scope
 
@@ -98,8 +98,10 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
         return None
     place = below(pointer, "trigger")
     trigger = read_fields(declared["trigger"], place, "`trigger`", _TRIGGER_KEYS, _TRIGGER_KEYS, report)
-    of, event_type = str(trigger.get("aggregate_type", "")), str(trigger.get("event_type", ""))
-    if trigger.keys() >= _TRIGGER_KEYS:
+    of, event_type = [read_name(trigger, key, place, report) for key in ("aggregate_type", "event_type")]
+    if of is None or event_type is None:
+        of = event_type = ""
+    else:
         check_names(of, event_type, place, spec.aggregate_types, report)
     found = spec.aggregate_types.get(of)
     found_type = None if found is None else found.events.get(event_type)
@@ -113,10 +115,11 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
         _read_step(each, below(place, n), scope if n else before, scope, spec, report)
         for n, each in enumerate(listed)
     ]
-    names = [each.name for each in steps if each is not None]
+    names = [None if each is None else each.name for each in steps]
     for n, each in enumerate(names):
-        if each in names[:n]:
-            report.add("invalid_name", below(place, n, "name"), f"Two steps are named {shown(each)}.")
+        if each is not None and each in names[:n]:
+            why = f"Two steps are named {shown(each)}; rename one."
+            report.add("invalid_name", below(place, n, "name"), why)
     if any(each is None for each in steps):
         return None
     return Saga(name, (of, event_type), tuple([each for each in steps if each is not None]))
@@ -128,14 +131,15 @@ def _read_step(
     """`after`: what its compensation may look at."""
     declared = read_fields(value, pointer, "A step", _STEP_KEYS, ("name", "emit"), report)
     name = declared.get("name")
-    if not isinstance(name, str) or not is_name(name):
-        if "name" in declared:
-            report.add("invalid_name", below(pointer, "name"), f"A step's name is `{NAME_GRAMMAR}`.")
-        return None
+    named = isinstance(name, str) and is_name(name)
+    if "name" in declared and not named:
+        report.add("invalid_name", below(pointer, "name"), f"A step's name is `{NAME_GRAMMAR}`.")
     condition = None
     if "condition" in declared:
         condition = read_predicate(declared["condition"], below(pointer, "condition"), scope, report)
-    emit = read_emit(declared.get("emit"), below(pointer, "emit"), scope, report)
+    emit = None
+    if "emit" in declared:
+        emit = read_emit(declared["emit"], below(pointer, "emit"), scope, report)
     compensate = None
     if "compensate" in declared:
         compensate = read_emit(declared["compensate"], below(pointer, "compensate"), after, report)
@@ -146,11 +150,15 @@ def _read_step(
     if "await" in declared:
         awaited = _read_await(declared["await"], below(pointer, "await"), spec, report)
     fail_on = declared.get("fail_on", [])
-    if not isinstance(fail_on, list) or not all(
-        awaited is not None and each in awaited.event_types for each in fail_on
-    ):
-        report.add("invalid_value", below(pointer, "fail_on"), "`fail_on` lists events that are awaited.")
+    if not isinstance(fail_on, list):
+        report.add("wrong_type", below(pointer, "fail_on"), "`fail_on` lists events that are awaited.")
         fail_on = []
+    for n, each in enumerate(fail_on) if awaited is not None or "await" not in declared else ():
+        if awaited is None or each not in awaited.event_types:
+            what = shown(each) if isinstance(each, str) else "This"
+            why = f"{what} is not among the `event_types` that this step awaits."
+            report.add("invalid_value", below(pointer, "fail_on", n), why)
+    refuse_null(declared, ("timeout_ms",), pointer, report)
     timeout_ms = declared.get("timeout_ms")
     if timeout_ms is not None and not (
         isinstance(timeout_ms, int) and not isinstance(timeout_ms, bool)
@@ -159,29 +167,28 @@ def _read_step(
         why = f"`timeout_ms` is a whole number from {TIMEOUT_MS_MIN} to {DELAY_MS_MAX}."
         report.add("invalid_value", below(pointer, "timeout_ms"), why)
         timeout_ms = None
-    if emit is None:
+    if emit is None or not named:
         return None
-    return Step(name, condition, emit, awaited, frozenset(fail_on), compensate, timeout_ms)
+    events = frozenset([each for each in fail_on if isinstance(each, str)])
+    return Step(str(name), condition, emit, awaited, events, compensate, timeout_ms)
 
 
 def _read_await(value: object, pointer: str, spec: Spec, report: Report) -> Await | None:
     declared = read_fields(value, pointer, "`await`", _AWAIT_KEYS, _AWAIT_KEYS, report)
-    of, listed = declared.get("aggregate_type"), declared.get("event_types")
-    if not isinstance(of, str) or not isinstance(listed, list) or not listed:
-        if declared.keys() >= _AWAIT_KEYS:
-            report.add("wrong_type", pointer, "`event_types` is a list of names, of one aggregate type.")
+    of, listed = read_name(declared, "aggregate_type", pointer, report), declared.get("event_types")
+    place = below(pointer, "event_types")
+    if "event_types" in declared and (not isinstance(listed, list) or not listed):
+        report.add("wrong_type", place, "`event_types` is a list of one or more names of events.")
+    if of is None or not isinstance(listed, list) or not listed:
         return None
-    for each in listed:
-        check_awaited(of, str(each), pointer, spec, report)
-    return Await(of, tuple(map(str, listed)))
-
-
-def check_awaited(of: str, event_type: str, pointer: str, spec: Spec, report: Report) -> None:
     found = spec.aggregate_types.get(of)
     if found is None:
         why = f"No aggregate type {shown(of)} is declared. {proposal(of, spec.aggregate_types)}"
         report.add("undeclared", below(pointer, "aggregate_type"), why)
-    elif event_type not in found.events:
-        near = proposal(event_type, found.events)
-        why = f"`{of}` declares no event {shown(event_type)}. {near}"
-        report.add("undeclared", below(pointer, "event_types"), why)
+    for n, each in enumerate(listed):
+        if not isinstance(each, str):
+            report.add("wrong_type", below(place, n), "A name must be a string.")
+        elif found is not None and each not in found.events:
+            why = f"`{of}` declares no event {shown(each)}. {proposal(each, found.events)}"
+            report.add("undeclared", below(place, n), why)
+    return Await(of, tuple([each for each in listed if isinstance(each, str)]))

@@ -87,7 +87,7 @@ def _read_object(value: dict[str, object], pointer: str, scope: Scope, report: R
             "invalid_template", place, f"{shown(mark)} is not a template. {proposal(mark, _TEMPLATES)}"
         )
     elif len(value) > 1:
-        report.add("invalid_template", pointer, f"`{mark}` must be the only key of its object; use `$merge`.")
+        report.add("invalid_template", pointer, f"`{mark}` must be the only key of its object.")
     elif mark == "$literal":
         return _literal(inner)
     elif mark == "$":
@@ -150,7 +150,7 @@ def _unbound(root: str, scope: Scope) -> str | None:
     if root in ("$prev", "$steps"):
         return f"There is no `{root}` here: it has what earlier steps of a saga awaited."
     bound = f"bound here: {', '.join(sorted(scope.names))}" if scope.names else "nothing is bound here"
-    return f'`let` binds no {shown(root)}; {bound}. A string is `{{"$literal": …}}`.'
+    return f'{shown(root)} is no name here; {bound}. A string is `{{"$literal": …}}`.'
 
 
 def _nowhere(path: Path, scope: Scope) -> str | None:

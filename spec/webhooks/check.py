@@ -15,9 +15,10 @@ from typing import Any, cast
 import msgspec
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import refuse_null
 from spec.identifiers import NAME_GRAMMAR, canonicalize, is_name
 from spec.model import Spec
-from spec.webhooks.declared import Declared, named
+from spec.webhooks.declared import Declared
 from spec.webhooks.paths import read_body_fields, read_template
 from spec.webhooks.presets import DIGESTS, PRESETS, SIGNED_WORDS, TIMESTAMP_UNITS, TOLERANCE_S, Scheme
 from spec.webhooks.secrets import read_secrets, resolve
@@ -59,6 +60,8 @@ _HMAC_KEYS = frozenset(
     }
 )
 _PARTY_KEYS = frozenset({"type", "id"})
+_NULL_BEFORE = ("handshake", "header", "id_header", "provider", "public_base_url", "timestamp_header")
+"""What earlier releases took as absent where it was null."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _TOLERANCE_MAX_S = 10**9  # 31 years: deliveries that were recorded once can be sent again
 _HANDSHAKES_OF_ONE = {
@@ -163,6 +166,7 @@ class _Check(Declared):
                 else proposal(key, _SOURCE_KEYS | _HMAC_KEYS)
             )
             self.fault("unknown_key", f"{shown(key)} is not a known key here. {hint}", key)
+        refuse_null(self._declared, _NULL_BEFORE, self._pointer, self._report)
 
     def _scheme(self) -> tuple[str, Scheme]:
         provider = self._declared.get("provider")
@@ -271,17 +275,26 @@ class _Check(Declared):
     def _actor(self) -> tuple[str, str]:
         declared = self._declared.get("actor", {"type": "webhook", "id": f"{self._name}_webhook"})
         party = self.object(declared, "actor", _PARTY_KEYS)
-        kind, key = party.get("type"), party.get("id")
-        place = ("actor",) if "actor" in self._declared else ()
-        if "type" in party and not isinstance(kind, str):
-            self.fault("wrong_type", "The actor's `type` must be a string.", "actor", "type")
-        elif kind not in self._spec.agent_types:
-            self.fault("undeclared", f"`agent_types` has no {named(kind)}; add it there.", *place)
-        canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
-        if canonical is None:
-            why = f"The actor's id {named(key)} is not an identifier; declare it in `singletons`."
-            self.fault("undeclared", why, *place)
-        return str(kind), canonical or ""
+        kind, key = [self._of_party(party, name) for name in ("type", "id")]
+        of = "actor" in self._declared
+        if kind is not None and kind not in self._spec.agent_types:
+            place = ("actor", "type") if of else ()
+            self.fault("undeclared", f"`agent_types` has no {shown(kind)}; add it there.", *place)
+        canonical = None if key is None else canonicalize(key, self._spec.singletons)
+        if key is not None and canonical is None:
+            why = f"The actor's id {shown(key)} is not an identifier; declare it in `singletons`."
+            self.fault("undeclared", why, *(("actor", "id") if of else ()))
+        return kind or "", canonical or ""
+
+    def _of_party(self, party: Mapping[str, object], name: str) -> str | None:
+        value = party.get(name)
+        if isinstance(value, str):
+            return value
+        if name in party:
+            self.fault("wrong_type", f"The actor's `{name}` must be a string.", "actor", name)
+        elif isinstance(self._declared.get("actor", {}), dict):
+            self.fault("missing_key", f"`actor` needs `{name}`.", "actor")
+        return None
 
     def _tolerance(self, scheme: Scheme) -> int:
         value = self._declared.get("tolerance_s", scheme.tolerance_s)

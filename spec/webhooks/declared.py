@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spec.errors import Report, below, shown
+from spec.errors import Report, below
 from spec.fields import check_keys
 from spec.model import Spec
 
@@ -25,7 +25,3 @@ class Declared:
             return {}
         check_keys(value, below(self._pointer, key), known, self._report)
         return value
-
-
-def named(value: object) -> str:
-    return shown(value) if isinstance(value, str) else "such name"

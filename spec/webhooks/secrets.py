@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from spec.errors import Report, below
-from spec.fields import check_keys
+from spec.fields import check_keys, refuse_null
 from spec.targets.table import SECRETS
 from spec.webhooks.sources import MASK, QUERY_MASK, UNSEEN, Key, Secret
 
@@ -66,6 +66,7 @@ def _read(value: object, pointer: str, form: KeyForm, environ: Mapping[str, str]
                 "missing_key", pointer, 'A secret with validity needs `secret`, besides "from" or "until".'
             )
             return Secret(_NO_KEY, "")
+        refuse_null(value, ("from", "until"), pointer, report)
         begins, ends = [_moment(value.get(name), below(pointer, name), report) for name in ("from", "until")]
         if begins is not None and ends is not None and begins >= ends:
             why = "This secret is never valid: its `until` must come after its `from`."

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from spec.errors import Report, below, proposal
+from spec.errors import Report, below, proposal, shown
+from spec.fields import refuse_null
 from spec.identifiers import canonicalize
 from spec.model import AggregateType, Spec
-from spec.webhooks.declared import Declared, named
+from spec.webhooks.declared import Declared
 from spec.webhooks.filters import read_type_at, read_types, read_when
 from spec.webhooks.paths import is_path, read_path
 from spec.webhooks.presets import Scheme
@@ -103,7 +104,8 @@ class _Target(Declared):
         if "type" in to and not isinstance(name, str):
             self.fault("wrong_type", "`type` must be a string.", "to", "type")
         elif found is None and "type" in to:
-            why = f"`aggregate_types` has no {named(name)}. {proposal(str(name), self._spec.aggregate_types)}"
+            name = str(name)
+            why = f"`aggregate_types` has no {shown(name)}. {proposal(name, self._spec.aggregate_types)}"
             self.fault("undeclared", why, "to", "type")
         return found
 
@@ -114,13 +116,17 @@ class _Target(Declared):
             )
             self.fault("missing_key" if "id" not in to else "invalid_value", why, "to")
         key = to.get("id")
+        refuse_null(to, ("id",), below(self._pointer, "to"), self._report)
         if key is None:
             return None
         if is_path(key):
             return read_path(key, below(self._pointer, "to", "id"), self._report)
-        canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
+        if not isinstance(key, str):
+            self.fault("wrong_type", "`id` must be a string.", "to", "id")
+            return None
+        canonical = canonicalize(key, self._spec.singletons)
         if canonical is None:
-            why = f"{named(key)} is not an identifier; declare it in `singletons`, or take it from the body."
+            why = f"{shown(key)} is not an identifier; declare it in `singletons`, or take it from the body."
             self.fault("undeclared", why, "to", "id")
         return canonical or ""
 
@@ -133,6 +139,8 @@ class _Target(Declared):
         if "event" in to and not isinstance(event, str):
             self.fault("wrong_type", "`event` must be a string.", "to", "event")
         elif declared is not None and "event" in to and event not in declared.events:
-            why = f"`{declared.name}` has no event {named(event)}. {proposal(str(event), declared.events)}"
+            why = (
+                f"`{declared.name}` has no event {shown(str(event))}. {proposal(str(event), declared.events)}"
+            )
             self.fault("undeclared", why, "to", "event")
         return str(event)

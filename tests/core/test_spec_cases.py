@@ -90,6 +90,17 @@ def test_a_failing_case_has_exactly_its_faults_in_order(case: dict[str, Any]) ->
         assert fault.error.endswith((".", "?")), fault
         assert fault.error[0].isupper() or fault.error[0] in '`"', fault
         assert len(fault.error) < 400, fault
+        assert "text" in case or leads_somewhere(case["spec"], fault.pointer), fault
+
+
+def leads_somewhere(document: Any, pointer: str) -> bool:
+    for segment in pointer.split("/")[1:]:
+        name = segment.replace("~1", "/").replace("~0", "~")
+        try:
+            document = document[int(name)] if isinstance(document, list) else document[name]
+        except (KeyError, IndexError):
+            return False
+    return True
 
 
 @pytest.mark.parametrize("case", cases("fail"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spec.errors import SHOWN_CHARS_MAX, nearest, proposal, shown
+from spec.errors import FAULTS_MAX, SHOWN_CHARS_MAX, Faults, nearest, proposal, shown
+from spec.parse import parse
 
 
 def test_of_many_names_only_those_of_about_the_same_length_are_compared() -> None:
@@ -24,6 +26,23 @@ def test_of_names_that_are_about_as_near_the_one_that_begins_alike_is_proposed(w
     known = ("was_placed", "was_paid", "was_reserved", "was_cancelled")
     assert nearest(word, known) == f" (did you mean `{meant}`?)"
     assert proposal(word, known) == f'Did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize("word", ["t00007_nmae", "entirely_different"])
+def test_a_proposal_from_any_number_of_names_is_short(word: str) -> None:
+    assert len(proposal(word, [f"t{n:05}_{'x' * 50}" for n in range(8_000)])) < 2_500
+    assert proposal("b", ["y" * 65]) == f"Known here: {'y' * 64}…."
+
+
+@pytest.mark.timeout(20)
+def test_a_thousand_names_that_are_not_declared_are_told_in_little_time_and_text() -> None:
+    types: dict[str, Any] = {f"t{n:05}_{'x' * 20}": {"events": {}} for n in range(8_000)}
+    named = [f"t{n:05}_{'y' * 20}" for n in range(100)]
+    subscriptions = {f"s{n}": {"filter": {"types": named}, "target": {"type": "pull"}} for n in range(11)}
+    found = parse({"aggregate_types": types, "agent_types": [], "subscriptions": subscriptions})
+    assert isinstance(found, Faults)
+    assert len(found) == FAULTS_MAX + 1
+    assert sum(len(fault.error) for fault in found) < 3_000_000
 
 
 @given(st.text() | st.text("\x1f\U00010000", max_size=100))
