@@ -17,6 +17,7 @@ from gateway.client.answers import receipt_of
 from gateway.client.errors import NotCommitted, OutcomeUnknown, Refused
 from gateway.client.model import BulkAppend, Receipt
 from gateway.client.retry import (
+    UNREADABLE,
     Answer,
     Attempts,
     Lost,
@@ -148,7 +149,10 @@ def _answers(got: Answer | Lost) -> list[Answer]:
         return []
     found = []
     for text in got.content.split(b"\n")[:-1]:
-        line = msgspec.json.decode(text, type=_Line)
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except UNREADABLE:
+            break  # a proxy's page: those lines have no answer
         found.append(Answer(line.status, {"idempotency-replayed": "true"} if line.replayed else {}, text))
     return found
 

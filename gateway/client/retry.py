@@ -25,6 +25,9 @@ from gateway.client.model import Event
 from gateway.errors import REFUSALS, Known
 
 T = TypeVar("T")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the reading of a text as JSON raises."""
+_NOT_OURS = "the answer is not from the service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,12 @@ def attempts(
         got = yield call.request
         assert got is not None
         if isinstance(got, Answer) and 200 <= got.status < 300:
-            return call.read(got)
+            try:
+                return call.read(got)
+            except UNREADABLE as fault:  # a proxy's page: that is no word of what the gateway did
+                if call.idempotency_key is not None:
+                    raise OutcomeUnknown(f"{got.status}: {_NOT_OURS}", call.idempotency_key) from fault
+                raise Refused(got.status, "unknown", _NOT_OURS, None, {}) from fault
         if isinstance(got, Answer) and not may_repeat(got):
             refused = refusal(got)
             says_nothing = got.status in (401, 403) or _body(got).get("code") not in REFUSALS
@@ -138,7 +146,7 @@ def retry_after_s(got: Answer | Lost) -> float:
 def refusal(answer: Answer) -> Refused:
     """What an answer that is no success says."""
     body = _body(answer)
-    error = body.get("error", "the answer is not from the service")
+    error = body.get("error", _NOT_OURS)
     if body.get("code") == "version_conflict" and "missed" in body:
         missed = msgspec.json.decode(answer.content, type=_Missed).missed
         return Conflict(error, body, body["length"], missed, body["missed_next"])
@@ -161,7 +169,7 @@ class _Missed(msgspec.Struct):
 def _body(answer: Answer) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(answer.content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return {}
     return body if isinstance(body, dict) else {}
 

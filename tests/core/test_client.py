@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.client import (
     Actor,
     AsyncClient,
+    BulkAppend,
     Client,
     Conflict,
     NotCommitted,
@@ -23,11 +24,12 @@ from gateway.client import (
     Refused,
     Unavailable,
     answers,
+    bulk,
     calls,
 )
 from gateway.client.connection import Following
 from gateway.client.positions import Keeper
-from gateway.client.retry import Answer, Call, Lost, Request, attempts
+from gateway.client.retry import Answer, Call, Lost, Pause, Request, attempts
 from gateway.client.stream import Messages
 from gateway.errors import REFUSALS, Known
 
@@ -171,6 +173,27 @@ def test_a_proxys_page_leaves_a_lost_append_unknown(status: int) -> None:
         carry_out(append(), LOST, page)
     with pytest.raises(Refused):
         carry_out(append(), UNSENT, page)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", b"[1]", b"{}", b"\xff"])
+def test_an_answer_of_success_that_no_gateway_gives_leaves_an_append_unknown(content: bytes) -> None:
+    page = Answer(200, {}, content)
+    with pytest.raises(OutcomeUnknown, match="not from the service") as told:
+        carry_out(append(), page)
+    assert told.value.idempotency_key == "new-key"
+    with pytest.raises(Refused, match="not from the service"):
+        carry_out(calls.length("order", "k"), page)  # type: ignore[arg-type]
+
+
+def test_lines_that_no_gateway_answered_are_sent_again() -> None:
+    (part,) = bulk.parts([BulkAppend("order", "k", "was_placed", {}, ACTOR)])
+    steps = bulk.attempts_of(bulk.appends_of(part), Patience(), lambda: 0.0, lambda: 0.0)
+    first = next(steps)
+    assert isinstance(steps.send(Answer(200, {}, b"<html>\n</html>\n")), Pause)
+    assert steps.send(None) == first
+    with pytest.raises(StopIteration) as done:
+        steps.send(Answer(200, {}, b'{"status":201,"key":"k","length":1}\n'))
+    assert [each.length for each in done.value.value] == [1]
 
 
 def test_where_now_was_is_kept_before_the_first_event_is_given() -> None:
