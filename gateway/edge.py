@@ -174,7 +174,7 @@ def edge_of(
         Imports(log, records, catalog, pool, outcomes, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         Keys(catalog, admin_pool, aside, config),
-        Tickets(admin_pool, aside, config),
+        Tickets(admin_pool, reads, aside, config),
         webhooks,
         Deliveries(pool, intake, catalog, aside, config),
         Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),

@@ -6,12 +6,13 @@ so that is what the request asks for, whatever it accepts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.admit.path import split
 from gateway.admit.query import parse
 from gateway.http.request import Head, Scope
-from gateway.http.routes import find_aggregate, find_system
+from gateway.http.routes import Route, find_aggregate, find_system
 
 _NAME = b"ticket="
 
@@ -49,11 +50,21 @@ def as_stream(scope: Scope, query: bytes) -> None:
     scope["query_string"], scope["headers"] = query, [*others, (b"accept", b"text/event-stream")]
 
 
-def is_stream(path: str) -> bool:
-    """Whether a path, with a query or without, is one of a stream."""
+class Opened(NamedTuple):
+    """What a ticket is for: the route of a stream, what its path has in place of each name, its query."""
+
+    route: Route
+    names: Mapping[str, str | None]
+    query: bytes
+
+
+def opened_by(path: str) -> Opened | None:
+    """None: the path, with a query or without, is not one of a stream."""
     if not path.isascii() or not path.isprintable() or " " in path:
-        return False
-    raw_path = path.encode().partition(b"?")[0]
+        return None
+    raw_path, _, query = path.encode().partition(b"?")
     found = (find_system if raw_path.startswith(b"/_/") else find_aggregate)(raw_path)
     route = None if found is None else found.path.routes.get("GET")
-    return route is not None and route.streams
+    if found is None or route is None or not route.streams:
+        return None
+    return Opened(route, found.names, query)

@@ -13,11 +13,15 @@ from gateway.catalog import tickets
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.http.api.reads import Reads
+from gateway.http.authentication import narrowed, require_narrow
 from gateway.http.json_body import read_object
+from gateway.http.parameters import require_declared
 from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
-from gateway.http.tickets import is_stream
+from gateway.http.tickets import Opened, opened_by
+from gateway.names.aliases import SIGIL
 from gateway.postgres.connection_errors import UNANSWERED
 
 PATH_CHARS_MAX: Final = 2_048
@@ -27,8 +31,8 @@ _NO_STREAM: Final = (
 
 
 class Tickets:
-    def __init__(self, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
-        self._pool, self._aside, self._config = pool, aside, config
+    def __init__(self, pool: asyncpg.Pool, reads: Reads, aside: Aside, config: Config) -> None:
+        self._pool, self._reads, self._aside, self._config = pool, reads, aside, config
 
     async def make(self, request: Request) -> Response:
         """A ticket with what the caller's key may read, for one stream, once."""
@@ -37,8 +41,9 @@ class Tickets:
         path = body.get("path")
         if path is None:
             raise Refused(Refusal("missing_field", _NO_STREAM, "path"))
-        if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or not is_stream(path):
+        if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or (opened := opened_by(path)) is None:
             raise Refused(Refusal("invalid_field", _NO_STREAM, "path"))
+        await self._require(principal, opened)
         try:
             text = await tickets.create(self._pool, principal.handle, path)
         except tickets.TooManyTickets as many:
@@ -48,3 +53,19 @@ class Tickets:
             raise Refused(Refusal("unavailable", why)) from error
         told = {"ok": True, "ticket": text, "path": path, "expires_in": tickets.TICKET_S}
         return json_response(201, encode(told))
+
+    async def _require(self, principal: Principal, opened: Opened) -> None:
+        """Raises Refused as the stream would, whose page is not told why: where no event can change that."""
+        require_narrow(principal, opened.route)
+        require_declared(opened.query, opened.route.query)
+        only, names = principal.only, opened.names
+        if "type" not in names:
+            return
+        of, key = names["type"] or "", names.get("id")
+        if only is not None and not (only.reads_any(of) if "id" in names else of in only.types):
+            raise Refused(narrowed(principal))
+        if "id" not in names or (key is not None and key.startswith(SIGIL)):
+            return
+        subject = await self._reads.stored(principal, of, key)
+        if only is not None and not only.reads(of, subject.stream.key):
+            raise Refused(narrowed(principal))
