@@ -159,7 +159,14 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("state_too_large", "With version 812 the state is larger than it may be."),
         _UNAVAILABLE,
     ),
-    "bulk": (*_CALLER, *_SENT, _NOT_COMMITTED),
+    "bulk": (
+        *_CALLER,
+        *_SENT,
+        Refusal(
+            "bad_request", "`If-Match` is of one append: each line says `metadata` by itself.", "If-Match"
+        ),
+        _NOT_COMMITTED,
+    ),
     "system": _SYSTEM,
     "ids": (*_SYSTEM, _INVALID_PARAMETER),
     "delivery": (
@@ -344,6 +351,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "tickets": (
         *_SYSTEM,
         *_BODY,
+        *_PATH[:2],
         Refusal("missing_field", "`path` is that of a stream of server-sent events.", "path"),
         Refusal("unknown_field", '"url" is not a field here.', "url"),
         Refusal("invalid_field", "`path` is that of a stream of server-sent events.", "path"),
