@@ -20,8 +20,8 @@ from gateway.operations.repair import Plan
 @dataclass(frozen=True, slots=True)
 class Loss:
     """What a rewind gives up. Positions up to `known_to` were seen committed; those of `found` beyond it may
-    have been. `after`: Postgres has all up to there; None where that can't be told, since nothing in Redis
-    leads from what Postgres holds to what was lost."""
+    have been. `after`: Postgres stands there, with all up to there; None where that can't be told, since
+    nothing in Redis leads from what Postgres holds to what was lost."""
 
     plan: Plan
     after: int | None
@@ -31,13 +31,14 @@ class Loss:
     @property
     def told(self) -> str:
         """One sentence for people and for the trail."""
-        if self.after is None:
+        last = max(self.known_to, self.found.last)
+        if self.after is None or self.after >= last:  # others were appended to the positions of those
             parts = [
                 f"gives up what was seen committed up to seq {self.known_to} and is not in Postgres; where "
                 "the two histories part, and so what else was lost, can't be told any more"
             ]
         else:
-            parts = [f"gives up seq {self.after + 1}…{max(self.known_to, self.found.last)}"]
+            parts = [f"gives up seq {self.after + 1}…{last}"]
         if self.gone:
             parts.append(f"of these, seq {told_spans(self.gone)} are no longer in Redis")
         where = f", seq {told_spans(spans(self.found.seqs))}" if self.found.count else ""

@@ -108,7 +108,7 @@ Told = Iterator[tuple[str, str]]
 def _alarms(history: History, partitions: Sequence[int]) -> Told:
     """Raised in time, and then nothing is appended."""
     for back in history.set_backs:
-        for partition, at in back.alarmed.items():
+        for partition, at in (back.alarmed | back.overtaken).items():
             if at - back.begun > ALARM_S:
                 yield "alarm", f"partition {partition}: raised {at - back.begun:.1f} s after the loss"
         for operation in history.operations:

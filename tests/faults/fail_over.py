@@ -133,25 +133,33 @@ async def _until_direct(scene: Scene) -> None:
         await asyncio.sleep(LOOK_S)
 
 
+_ALARMS = """
+SELECT l.p, l.alarm IS NOT NULL AS halted FROM partition_log l
+WHERE l.alarm IS NOT NULL OR EXISTS (
+    SELECT FROM partition_trail t WHERE t.p = l.p AND t.what = 'alarm' AND t.id > coalesce(
+        (SELECT max(d.id) FROM partition_trail d WHERE d.p = l.p AND d.what IN ('repair', 'rewind')), 0))
+"""
+
+
 async def _noticed(scene: Scene) -> None:
     """Gateways are led to the Postgres that lost commits; alarms that they raise soon are noted."""
     back = SetBack(now())
     scene.history.set_backs.append(back)
     scene.cluster.lead_to_postgres()
     while now() < back.begun + NOTICED_S:
-        for row in await scene.cluster.pair.fetch("SELECT p FROM partition_log WHERE alarm IS NOT NULL"):
-            back.alarmed.setdefault(row["p"], now())
+        for row in await scene.cluster.pair.fetch(_ALARMS):
+            (back.alarmed if row["halted"] else back.overtaken).setdefault(row["p"], now())
         await asyncio.sleep(LOOK_S)
 
 
 async def _mended(scene: Scene) -> None:
     back, redis = scene.history.set_backs[-1], scene.cluster.redis
     await redis.start(redis.master)
-    scene.say(f"alarms of partitions {sorted(back.alarmed)}")
-    if back.alarmed:
+    scene.say(f"alarms of partitions {sorted(back.alarmed)}, of overtaken ones {sorted(back.overtaken)}")
+    if back.alarmed or back.overtaken:
         back.mending = now()
         await _sluice(scene, "repair")
-        rows = await scene.cluster.pair.fetch("SELECT p FROM partition_log WHERE alarm IS NOT NULL")
+        rows = await scene.cluster.pair.fetch(_ALARMS)
         given_up = frozenset(row["p"] for row in rows)
         if given_up:
             folder = scene.cluster.folder / f"lost-{len(scene.history.set_backs)}"

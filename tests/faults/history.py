@@ -199,13 +199,15 @@ class Recovery:
 class SetBack:
     """Postgres lost commits: gateways were led to it at `begun`; an operator worked from `mending` to
     `ended`.
-    `alarmed`: when each partition's alarm was seen. `given_up`: those that were rewound, because no journal
-    had what was missing."""
+    `alarmed`: when each partition's alarm was seen. `overtaken`: the same, where gateways that knew nothing
+    of what was lost had appended to its positions before: these go on. `given_up`: those that were rewound,
+    because no journal had what was missing."""
 
     begun: float
     mending: float = inf
     ended: float = inf
     alarmed: dict[int, float] = field(default_factory=dict)
+    overtaken: dict[int, float] = field(default_factory=dict)
     given_up: frozenset[int] = frozenset()
 
 
@@ -258,7 +260,7 @@ class History:
 def _after(back: SetBack, partition: int, one: Try) -> Try:
     if partition in back.given_up and one.sent < back.ended:
         return Try(one.gateway, one.sent, adopts=one.adopts)
-    if partition in back.alarmed and one.sent < back.ended and one.answered > back.begun:
+    if partition in (back.alarmed | back.overtaken) and one.sent < back.ended and one.answered > back.begun:
         return replace(one, length=None)
     return one
 
@@ -272,7 +274,8 @@ def of_lost_history(back: SetBack, partition: int, operation: Operation, one: Tr
 def _of_before(back: SetBack, partition: int, seen: Observation) -> bool:
     if seen.asked >= back.ended:
         return False
-    return partition in back.given_up or (partition in back.alarmed and seen.answered > back.begun)
+    missed = partition in (back.alarmed | back.overtaken) and seen.answered > back.begun
+    return partition in back.given_up or missed
 
 
 def _as_of(one: Try, cutoff: float) -> Try:

@@ -15,6 +15,7 @@ from tests.faults.history import (
     Receipt,
     Recovery,
     Sample,
+    SetBack,
     StreamName,
     Try,
     now,
@@ -78,3 +79,18 @@ def test_a_partition_goes_back_only_from_what_became_visible_without_its_standby
     history = History(samples=samples, faults=[Fault(name, 1.0, 3.0)])
     found = check(history, Evidence([], {}), digests=False)
     assert ("epoch" in {kind for kind, _ in found}) == back
+
+
+@pytest.mark.parametrize(
+    ("at", "rewound", "broken"), [(3.0, True, set()), (9.0, True, {"alarm"}), (3.0, False, {"lost"})]
+)
+def test_the_alarm_of_an_overtaken_partition_comes_in_time_and_its_loss_counts_until_a_rewind(
+    at: float, rewound: bool, broken: set[str]
+) -> None:
+    told = Receipt("a", ("1",), 1, 1)
+    one = Operation("w1.1", "plain", 0, "order", "a", (b"{}",), tries=[Try(0, 1.0, 2.0, 201, receipt=told)])
+    later = Operation("w1.2", "plain", 0, "order", "b", (b"{}",), tries=[Try(1, 4.0, 4.5, 503)])
+    back = SetBack(2.5, 10.0, 11.0, overtaken={0: at}, given_up=frozenset({0}) if rewound else frozenset())
+    history = History([one, later], set_backs=[back])
+    found = check(history, Evidence([], {}), digests=False, partitions=(0,))
+    assert {kind for kind, _ in found} == broken

@@ -635,7 +635,7 @@ async def test_a_postgres_that_grew_past_what_redis_saw_is_not_adopted_in_silenc
 
 
 async def test_a_gateway_notices_by_its_memory_that_postgres_went_another_way(
-    open_log: OpenLog, restorable: Restorable, home: drive.Place, redis_url: str
+    open_log: OpenLog, restorable: Restorable, home: drive.Place, tmp_path: Path
 ) -> None:
     """Restored and grown while the gateway could not look, with a Redis that knows only the new history."""
     log = await open_log()
@@ -652,6 +652,8 @@ async def test_a_gateway_notices_by_its_memory_that_postgres_went_another_way(
         assert "does not continue what this gateway saw committed at seq 12" in await halted(log, done.stream)
         assert ("alarm", 12) in await trail(home)
         await other.close()
+        loss = await give_up(place, tmp_path)
+        assert "what was seen committed up to seq 12 and is not in Postgres; where the two" in loss.told
 
 
 async def _away(proceed: drive.Proceed, *_: object) -> Any:
