@@ -204,21 +204,24 @@ class Folder:
         if folded.length > target and not last:
             return
         known = 0 < folded.length <= target
-        ahead = folded.length > last and folded.length % store.fold_step  # a reader's, who kept none
+        # A reader has folded so far, perhaps, who kept none.
+        ahead = folded.length == last == target or (folded.length > last and folded.length % store.fold_step)
         if last and (ahead or not known):
             stored = await store.nearest(place, deployed, target)
-            if stored.length < last or not known:
+            if folded.length == last > stored.length:
+                await store.keep(stream, deployed, folded, rewound)
+            elif stored.length < last or not known:
                 folded = stored
         while folded.length < target:
             begun = time.monotonic()
             first = folded.length
             most = min(store.step - first % store.step, target - first)
-            events = self.recent.take(stream, first + 1, most, history)
-            if not events:
+            held = self.recent.take(stream, first + 1, most, history)
+            if not (events := held):
                 page = await self._log.page(Range(stream, first + 1, limit=most, known=first))
                 events = page.events
             at_once = len(events) <= AT_ONCE_EVENTS
-            folded = await self._folded(place, folded, events, handlers, at_once=at_once)
+            folded = await self._folded(place, folded, events, handlers, at_once=at_once, admitted=bool(held))
             if self.place(stream, deployed) != place or not events:
                 return  # its history was cut off meanwhile
             if folded.length % store.step == 0 and store.worth(folded, last):
@@ -234,9 +237,10 @@ class Folder:
         handlers: Handlers,
         *,
         at_once: bool = True,
+        admitted: bool = False,
     ) -> Folded:
         """The state after the events: `at_once` if that is light, else beside the event loop."""
-        light = self.at_once(place, folded, events, handlers) if at_once else None
+        light = self.at_once(place, folded, events, handlers, admitted=admitted) if at_once else None
         if light is not None:
             return light
         first, last = folded.length, folded.length + len(events)
@@ -245,12 +249,19 @@ class Folder:
         return folded
 
     def at_once(
-        self, place: Place, folded: Folded, events: Sequence[Recorded], handlers: Handlers
+        self,
+        place: Place,
+        folded: Folded,
+        events: Sequence[Recorded],
+        handlers: Handlers,
+        *,
+        admitted: bool = False,
     ) -> Folded | None:
         """The state after the events, which is kept; None where folding them takes too long to be done where
-        everything else waits."""
-        present = handlers.present
-        after = merged(folded, events, handlers, self.bytes_max) if present is None else None
+        everything else waits. `admitted`: as `merged` has it."""
+        present, after = handlers.present, None
+        if present is None:
+            after = merged(folded, events, handlers, self.bytes_max, admitted=admitted)
         if after is None:
             if not is_light(folded, events, handlers):
                 return None

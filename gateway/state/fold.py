@@ -156,9 +156,13 @@ def merged(
     events: Sequence[Recorded],
     handler_of: Callable[[str], Handler],
     bytes_max: int = STATE_BYTES_MAX,
+    *,
+    admitted: bool = False,
 ) -> Folded | None:
     """What `fold` makes of events that do no more than merge their data, of their present revision, where
-    that is light and surely fits; in half the time. None: `is_light` and `fold` are to judge."""
+    that is light and surely fits; in half the time. None: `is_light` and `fold` are to judge. `admitted`:
+    these are events that the edge let in, not yet those that somebody may have changed where they are
+    stored."""
     for kind in {each.event.type for each in events}:
         if handler_of(kind) is not DEFAULT_HANDLER:
             return None
@@ -169,7 +173,7 @@ def merged(
     old, new = len(before.data_json), sum(map(len, texts))
     if old + new > bytes_max or _merge_us(old, len(texts), new) > _LIGHT_US:
         return None
-    objects = read_objects(texts)
+    objects = read_objects(texts, admitted=admitted)
     if not objects:
         return None
     fields = decode_fields(before.data_json)

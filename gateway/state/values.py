@@ -73,12 +73,12 @@ def read(text: bytes) -> Node | None:
         return None
 
 
-def read_objects(texts: Sequence[bytes]) -> list[Fields] | None:
+def read_objects(texts: Sequence[bytes], *, admitted: bool = False) -> list[Fields] | None:
     """What `read` makes of each, where all are objects; else None. They are read as one list: texts that are
-    JSON only together may pass, but none that was admitted as an event's data is of that kind."""
+    JSON only together may pass, but none that was admitted as an event's data is of that kind. `admitted`:
+    how deep they nest is known too."""
     joined = b",".join(texts)
-    few = len(joined) <= _FEW_BYTES and joined.count(b"{") + joined.count(b"[") <= DATA_DEPTH_MAX
-    if not (few or all(_surely_nests_within(text) or nests_within(text, DATA_DEPTH_MAX) for text in texts)):
+    if not (admitted or _all_nest_within(texts, joined)):
         return None
     try:
         if not joined.isascii():
@@ -87,6 +87,11 @@ def read_objects(texts: Sequence[bytes]) -> list[Fields] | None:
     except ValueError:  # something else than an object, no UTF-8, or no JSON
         return None
     return objects if len(objects) == len(texts) else None
+
+
+def _all_nest_within(texts: Sequence[bytes], joined: bytes) -> bool:
+    few = len(joined) <= _FEW_BYTES and joined.count(b"{") + joined.count(b"[") <= DATA_DEPTH_MAX
+    return few or all(_surely_nests_within(text) or nests_within(text, DATA_DEPTH_MAX) for text in texts)
 
 
 def _surely_nests_within(text: bytes) -> bool:

@@ -290,6 +290,7 @@ def test_events_that_merge_their_data_are_merged_to_what_a_fold_makes(
     after = merged(before, events, lambda _: DEFAULT_HANDLER)
     assert after is not None
     assert after == fold(before, events, lambda _: DEFAULT_HANDLER)
+    assert after == merged(before, events, lambda _: DEFAULT_HANDLER, admitted=True)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from gateway.log.read.ranges import Range
 from gateway.operations.kept_states import check_kept_states
 from gateway.operations.place import open_place
 from gateway.operations.report import Report
+from gateway.state import Folded
 from spec.model import Spec
 from spec.parse import parse
 from tests.support.accounts import SPEC, Account, open_account
@@ -329,6 +330,43 @@ async def test_other_handlers_make_kept_states_again_in_the_background(
     await falsify(own_outbox, key, 1)
     async with fresh(own_config, account) as (_, client):
         assert await state(client, key) == (2_000, 1_000)
+
+
+async def test_a_state_that_a_reader_folded_by_other_handlers_just_so_far_is_kept(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, KEEP_EVERY)
+        await kept(versions, KEEP_EVERY)
+        await own_outbox.execute("UPDATE kept_state SET handlers = '\\x00'")
+        with pytest.MonkeyPatch.context() as patch:
+            looked = asyncio.Event()
+            look = Keeper._look
+
+            async def later(keeper: Keeper, now: float) -> None:
+                if looked.is_set():
+                    await look(keeper, now)
+
+            patch.setattr(Keeper, "_look", later)
+            patch.setattr(Folder, "nearest", _as_it_is)
+            spec = json.loads(json.dumps(COUNTERS))
+            events = spec["aggregate_types"]["counter"]["events"]
+            events["was_counted"]["handler"] = {"increment": {"target": "n", "value": 2}}
+            assert (await client.put("/_/spec", json=spec)).status_code == 200
+            assert await state(client, key) == (2 * KEEP_EVERY, KEEP_EVERY)
+            looked.set()
+
+            async def is_remade() -> bool:
+                rows = await own_outbox.fetch("SELECT handlers FROM kept_state WHERE aggregate_id = $1", key)
+                return [row["handlers"] for row in rows] not in ([], [b"\0"])
+
+            await until(is_remade)
+
+
+async def _as_it_is(folder: Folder, place: object, deployed: object, folded: Folded, last: int) -> Folded:
+    return folded
 
 
 async def test_a_read_of_a_long_stream_of_which_nothing_is_kept_has_it_kept(
