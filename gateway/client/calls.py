@@ -317,7 +317,7 @@ def feed_params(options: FeedOptions) -> dict[str, str]:
     params = {}
     for name in ("types", "event_types", "tags"):
         if names := options.get(name):
-            params[name] = ",".join(sorted(names))  # type: ignore[call-overload]
+            params[name] = ",".join(sorted(_several(name, names)))  # type: ignore[arg-type]
     for name in ("after", "correlation_id", "actor", "from_time"):
         if (value := options.get(name)) is not None:
             params[name] = str(value)
@@ -334,7 +334,7 @@ def rows(path: tuple[str, ...], limit: int, cursor: str | None, options: RowOpti
             params[f"filter[{field}][{operator}]"] = _filtered(operator, value)
     for name in ("sort", "fields"):
         if listed := options.get(name):
-            params[name] = ",".join(listed)  # type: ignore[arg-type]
+            params[name] = ",".join(_several(name, listed))  # type: ignore[arg-type]
     given = {"after": options.get("after"), "cursor": cursor}
     params |= {name: value for name, value in given.items() if value is not None}
     wait_s = float(options.get("wait_s", 2))
@@ -345,6 +345,13 @@ def row(name: str, key: str, after: str | None, wait_s: int) -> Call[Row]:
     params = {"wait": str(wait_s)} | ({} if after is None else {"after": after})
     path = _path("_", "projections", name, key)
     return Call(Request("GET", path, params, {}, wait_s=float(wait_s)), answers.row)
+
+
+def _several(name: str, names: Collection[str]) -> Collection[str]:
+    """Raises TypeError for a string, which would be read as the collection of its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"`{name}` is a collection of names, not a string: [{names!r}]")
+    return names
 
 
 def _filtered(operator: str, value: object) -> str:

@@ -36,6 +36,7 @@ def address_of(url: str) -> Address:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # as it will be looked up
     except ValueError:
         host, port, parts = None, None, urlsplit("")
     if parts.scheme not in PORTS or not host or parts.query or parts.fragment or not url.isprintable():

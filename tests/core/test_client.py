@@ -185,6 +185,13 @@ def test_an_answer_of_success_that_no_gateway_gives_leaves_an_append_unknown(con
         carry_out(calls.length("order", "k"), page)  # type: ignore[arg-type]
 
 
+def test_one_name_in_place_of_several_is_never_sent_letter_by_letter() -> None:
+    with pytest.raises(TypeError, match="`types` is a collection of names"):
+        calls.feed(10, 0, {"types": "order"})
+    with pytest.raises(TypeError, match="`sort` is a collection of names"):
+        calls.rows(("order",), 10, None, {"sort": "-total"})
+
+
 def test_lines_that_no_gateway_answered_are_sent_again() -> None:
     (part,) = bulk.parts([BulkAppend("order", "k", "was_placed", {}, ACTOR)])
     steps = bulk.attempts_of(bulk.appends_of(part), Patience(), lambda: 0.0, lambda: 0.0)

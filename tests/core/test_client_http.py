@@ -57,6 +57,8 @@ def test_an_address_is_read_out_of_a_url(url: str, authority: str, port: int, tl
         "http://x/?a",
         "http://x/#a",
         "http://x/\n",
+        "http://a..b",
+        f"http://{'a' * 64}",
     ],
 )
 def test_what_is_no_url_is_a_sentence_without_it(url: str) -> None:
