@@ -93,7 +93,7 @@ class EventContext(msgspec.Struct, frozen=True, gc=False):
     event_bytes_max: int
     schema_work_max: int = SCHEMA_WORK_MAX
     rewound: int = 0  # the mark that ETags of the tenant's streams carry
-    storage_full: Refusal | None = None  # why nothing more of the tenant is stored
+    not_stored: Refusal | None = None  # why nothing more of the tenant is stored
     salt: bytes = b""  # the tenant's own, for hashed tags
     importing: bool = False  # whether the gateway itself appends, as its importer
 
@@ -236,8 +236,8 @@ def compose_read(
         if isinstance(found, Refusal):
             return Fault(found, retry)
         marks = found
-    if minting.storage_full is not None:
-        return Fault(minting.storage_full, retry)
+    if minting.not_stored is not None:
+        return Fault(minting.not_stored, retry)
     append = _append(place, types, envelope, ids, retry, expected, minting, *marks)
     if asked.skip_unchanged or envelope.skip_unchanged or place.source is not None:
         return _of_record(place, append, skip=asked.skip_unchanged or envelope.skip_unchanged)

@@ -154,8 +154,8 @@ def _judge_read(
     if isinstance(marks, Refusal):
         return Fault(marks, retry)
     tags, claimed = marks
-    if minting.storage_full is not None:
-        return Fault(minting.storage_full, retry)
+    if minting.not_stored is not None:
+        return Fault(minting.not_stored, retry)
     events = _made(types, envelope, references, minting)
     own, expected = to.streams, to.lengths
     fresh: tuple[int, ...] = ()

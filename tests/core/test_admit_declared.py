@@ -124,7 +124,7 @@ def test_an_event_has_the_revision_of_its_type() -> None:
 
 
 def test_a_full_storage_refuses_what_has_no_other_fault() -> None:
-    full = msgspec.structs.replace(minting(), storage_full=FULL)
+    full = msgspec.structs.replace(minting(), not_stored=FULL)
     assert refused(judged("user.was_named", single(), context=full)) == ("storage_full", None, 403)
     assert refused(judged("user.was_named", single({"team": []}), context=full))[0] == "invalid_tag"
     fault = judged("user.was_named", single(event_id=V7), context=full)

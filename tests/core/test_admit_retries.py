@@ -167,7 +167,7 @@ def test_a_fault_keeps_what_a_committed_original_is_found_by_exactly_where_a_spe
 
 
 def test_a_full_tenant_is_refused_last_and_the_fault_keeps_what_its_original_is_found_by() -> None:
-    full = msgspec.structs.replace(minting(), storage_full=Refusal("storage_full", "It is full."))
+    full = msgspec.structs.replace(minting(), not_stored=Refusal("storage_full", "It is full."))
     fault = compose(SPEC, place(), NOTHING_ASKED, single(event_id=V7), full)
     assert isinstance(fault, Fault)
     assert fault.refusal.code in SPEC_REFUSALS

@@ -473,7 +473,7 @@ def test_too_much_work_for_the_schemas_is_refused() -> None:
 
 
 def test_a_full_storage_refuses_what_has_no_other_fault() -> None:
-    full = msgspec.structs.replace(minting(), storage_full=FULL)
+    full = msgspec.structs.replace(minting(), not_stored=FULL)
     assert refused(judged(body(taken()), context=full)) == ("storage_full", None, 403)
     assert refused(judged(body(placed(data={"email": 1})), context=full))[0] == "schema_violation"
 

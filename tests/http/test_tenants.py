@@ -131,6 +131,31 @@ async def test_a_suspended_tenant_is_refused_everywhere_until_it_resumes(
     await appended(client, "order", "global", "was_noted")
 
 
+@pytest.mark.parametrize("path", ["/order/global/was_noted", "/order/global", "/_/append", "/_/bulk"])
+async def test_what_comes_slowly_is_not_stored_once_its_tenant_is_suspended(
+    operator: httpx.AsyncClient, client: httpx.AsyncClient, tenant: Account, path: str
+) -> None:
+    event = {"type": "was_noted", "data": {}}
+    named = {"aggregate_type": "order", "key": "global", **event}
+    metadata = {"actor": {"type": "user", "id": "global"}}
+    bodies = {"/_/append": {"events": [named]}, "/_/bulk": named, "/order/global": {"events": [event]}}
+    body = json.dumps(bodies.get(path, {"data": {}}) | {"metadata": metadata}).encode() + b"\n"
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield body[:10]
+        assert (await operator.post(f"/_/tenants/{tenant.id}/suspend")).status_code == 200
+        yield body[10:]
+
+    media = "application/x-ndjson" if path == "/_/bulk" else "application/json"
+    answer = await client.post(path, content=sent(), headers={"Content-Type": media})
+    if path == "/_/bulk":
+        assert json.loads(answer.text.splitlines()[0])["code"] == "tenant_suspended"
+    else:
+        refused(answer, 403, "tenant_suspended")
+    assert (await operator.post(f"/_/tenants/{tenant.id}/resume")).status_code == 200
+    assert (await client.get("/order/global/length")).json()["length"] == 0
+
+
 async def test_tags_of_all_revisions_and_quarantined_appends_go_with_their_tenant(
     own_config: Config, own_outbox: asyncpg.Pool, own_tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.parents import Parents, parent_of
 from gateway.http.api.source_keys import SourceKeys
+from gateway.http.authentication import not_stored
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.log.log import Log
@@ -152,7 +153,7 @@ class Appends:
             mint=mint,
             event_bytes_max=self._event_bytes_max,
             schema_work_max=self._schema_work_max,
-            storage_full=self._log.storage.refusal(principal.tenant.id.bytes),
+            not_stored=not_stored(self._catalog, self._log, principal.tenant.id),
             rewound=self._log.rewound(principal.tenant.id.bytes),
             salt=deployed.salt,
         )

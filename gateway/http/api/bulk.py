@@ -43,7 +43,7 @@ from gateway.http.api.bulk_responses import PIECE_BYTES, ConditionMissed, Doubte
 from gateway.http.api.bulk_run import Broken, Line, Run
 from gateway.http.api.several import place_in, receipt_of_several
 from gateway.http.api.source_keys import SOURCE, NamedLine, Names, SourceKeys
-from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.authentication import UNAUTHORIZED, not_stored
 from gateway.http.correlation import correlation_id_of
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
@@ -238,7 +238,7 @@ class Bulk:
             mint=mint,
             event_bytes_max=self._event_bytes_max,
             schema_work_max=self._schema_work_max,
-            storage_full=self._log.storage.refusal(request.principal.tenant.id.bytes),
+            not_stored=not_stored(self._catalog, self._log, request.principal.tenant.id),
             salt=b"" if deployed is None else deployed.salt,
         )
         return None if deployed is None else deployed.spec, minting

@@ -37,6 +37,7 @@ from gateway.http.api.appends import mint, minted_key
 from gateway.http.api.bulk import NDJSON
 from gateway.http.api.bulk_responses import as_line
 from gateway.http.api.reads import unavailable
+from gateway.http.authentication import not_stored
 from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.parameters import Parameters, uuid_of
@@ -145,7 +146,7 @@ class Imports:
             mint=mint,
             event_bytes_max=self._config.event_bytes_max,
             schema_work_max=self._config.schema_work_max,
-            storage_full=self._log.storage.refusal(principal.tenant.id.bytes),
+            not_stored=not_stored(self._catalog, self._log, principal.tenant.id),
             salt=b"" if deployed is None else deployed.salt,
             importing=asked.actor is None,
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -28,6 +29,7 @@ from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
 from gateway.http.api.source_keys import SOURCE, NamedBody, SourceKeys
+from gateway.http.authentication import not_stored
 from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.log.append.pending import Waiter
@@ -98,7 +100,7 @@ class SeveralAppends:
         if not is_light(body, deployed.spec.weight):
             return None
         tenant, spec = principal.tenant.id.bytes, deployed.spec
-        minting = self._minting(tenant, deployed, correlation_id)
+        minting = self._minting(principal.tenant.id, deployed, correlation_id)
         place_of = partial(place_in, self._log, tenant)
         judged = judge_ordinary(spec, asked, body, minting, minted_key, place_of)
         return None if judged is None else (partial(_again, spec, asked, body, minting, place_of), judged)
@@ -172,7 +174,7 @@ class SeveralAppends:
         aliases: Mapping[tuple[str, str], str | Refusal],
     ) -> Callable[[], Several | Fault]:
         tenant = principal.tenant.id.bytes
-        minting = self._minting(tenant, deployed, correlation_id)
+        minting = self._minting(principal.tenant.id, deployed, correlation_id)
         return partial(
             judge_several,
             None if deployed is None else deployed.spec,
@@ -184,16 +186,16 @@ class SeveralAppends:
             partial(place_in, self._log, tenant),
         )
 
-    def _minting(self, tenant: bytes, deployed: Deployed | None, correlation_id: bytes) -> EventContext:
+    def _minting(self, tenant: UUID, deployed: Deployed | None, correlation_id: bytes) -> EventContext:
         return EventContext(
-            tenant,
+            tenant.bytes,
             0 if deployed is None else deployed.revision,
             time.time_ns() // 1_000_000,
             correlation_id,
             mint,
             self._event_bytes_max,
             self._schema_work_max,
-            storage_full=self._log.storage.refusal(tenant),
+            not_stored=not_stored(self._catalog, self._log, tenant),
             salt=b"" if deployed is None else deployed.salt,
         )
 
