@@ -60,4 +60,10 @@ def _states(types: Mapping[str, Any], aggregate_type: str) -> dict[str, Any]:
 
 
 def digest(value: Any) -> bytes:
-    return hashlib.sha256(rfc8785.dumps([FORMAT, value])).digest()
+    """A number that no double holds has no form by RFC 8785."""
+    whole = [FORMAT, value]
+    try:
+        canonical = rfc8785.dumps(whole)
+    except rfc8785.CanonicalizationError:
+        canonical = msgspec.json.encode(whole, order="sorted")
+    return hashlib.sha256(canonical).digest()

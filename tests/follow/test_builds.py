@@ -231,3 +231,20 @@ async def test_a_batch_of_more_rows_than_a_statement_writes_is_written_whole(
     assert appended.status_code == 201, appended.text
     listed = await shop.get("/order", after=appended.json()["position"])
     assert sorted(each["data"]["total"] for each in listed["items"]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("number", [2**53, -(10**40)])
+async def test_a_definition_may_have_numbers_that_no_double_holds(shop: Shop, number: int) -> None:
+    key, spec = new_id(), copy.deepcopy(SPEC)
+    by_number = {"set": {"target": "number", "value": number}}
+    spec["aggregate_types"]["order"]["events"]["was_paid"]["handler"] = by_number
+    spec["projections"]["customer_totals"]["on"]["order.was_paid"] = {"key": "$.key", "do": by_number}
+    await deploy(shop, spec)
+    await shop.append(key, "was_paid")
+
+    async def serves() -> bool:
+        paths = "/order", "/_/projections/customer_totals"
+        found = [await shop.client.get(path, params={"wait": 0}) for path in paths]
+        return [b'{"number":%d}' % number in each.content for each in found] == [True, True]
+
+    await until(serves)
