@@ -183,12 +183,17 @@ def proposal(word: str, known: Collection[str]) -> str:
     close = _closest(word[:SHOWN_CHARS_MAX].lower(), known)
     if close is not None:
         return f"Did you mean {shown(close)}?"
+    return f"Known here: {listing(known)}."
+
+
+def listing(known: Collection[str]) -> str:
+    """The first of them in their order, and how many more there are."""
     names = heapq.nsmallest(_LISTED_MAX, islice(known, _MEASURED_MAX))
     listed = ", ".join(
         each if len(each) <= _NAME_CHARS_MAX else f"{each[:_NAME_CHARS_MAX]}…" for each in names
     )
     more = len(known) - len(names)
-    return f"Known here: {listed}{f' and {more} more' if more else ''}."
+    return f"{listed}{f' and {more} more' if more else ''}"
 
 
 def _closest(word: str, known: Collection[str]) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below, listing, proposal, shown
 from spec.handlers import (
     EACH,
     KEY_BYTES_MAX,
@@ -149,7 +149,7 @@ def _unbound(root: str, scope: Scope) -> str | None:
         return None
     if root in ("$prev", "$steps"):
         return f"There is no `{root}` here: it has what earlier steps of a saga awaited."
-    bound = f"bound here: {', '.join(sorted(scope.names))}" if scope.names else "nothing is bound here"
+    bound = f"bound here: {listing(scope.names)}" if scope.names else "nothing is bound here"
     return f'{shown(root)} is no name here; {bound}. A string is `{{"$literal": …}}`.'
 
 

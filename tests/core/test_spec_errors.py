@@ -44,6 +44,15 @@ def test_many_names_that_are_not_declared_are_told_in_little_text() -> None:
     assert sum(len(fault.error) for fault in found) < 300_000
 
 
+def test_a_name_that_is_not_bound_lists_only_some_of_many_that_are() -> None:
+    let = {"let": {f"{'a' * n}_": 1 for n in range(1, 31)} | {f"{'b' * n}_": 1 for n in range(1, 31)}}
+    handler = [{**let, "do": [{"set": {"target": "x", "value": "$zzz"}}]}]
+    event = {"schema": True, "handler": handler}
+    found = parse({"aggregate_types": {"a": {"events": {"e": event}}}, "agent_types": []})
+    assert isinstance(found, Faults)
+    assert "and 30 more" in found[0].error
+
+
 @given(st.text() | st.text("\x1f\U00010000", max_size=100))
 @example("0" + "\x1f" * 40 + "\U00010000" * 20)
 def test_any_text_is_shown_in_quotes_and_within_the_bound(text: str) -> None:
