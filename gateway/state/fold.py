@@ -161,7 +161,7 @@ def merged(
 ) -> Folded | None:
     """What `fold` makes of events that do no more than merge their data, of their present revision, where
     that is light and surely fits; in half the time. None: `is_light` and `fold` are to judge. `admitted`:
-    these are events that the edge let in, not yet those that somebody may have changed where they are
+    these are events as the edge let them in, not as they may have been changed where they are
     stored."""
     for kind in {each.event.type for each in events}:
         if handler_of(kind) is not DEFAULT_HANDLER:

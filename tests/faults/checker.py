@@ -22,6 +22,7 @@ from tests.faults.history import (
     Observation,
     Operation,
     Receipt,
+    Sample,
     StreamName,
     Try,
     Verdict,
@@ -88,15 +89,32 @@ class _Found:
                 self.strangers.append(row)
             else:
                 self.rows_of[operation.id][int(matched[2])].append(row)
-        self.splits = [(fault.begun, fault.ended) for fault in history.faults if fault.splits]
+        self._splits = [(fault.begun, fault.ended) for fault in history.faults if fault.splits]
+        self._bypassed = _bypassed(history.samples)
         self.known = _Known(history, self.streams)
 
     def length(self, stream: StreamName) -> int:
         return len(self.streams.get(stream, ()))
 
-    def split_at(self, begun: float, ended: float) -> bool:
-        """Whether gateways may have disagreed about Redis at some time of that span."""
-        return any(first <= ended and begun <= last for first, last in self.splits)
+    def split_at(self, tenant: int, begun: float, ended: float) -> bool:
+        """Whether gateways may have disagreed about Redis at some time of that span: by a fault, or since one
+        of them began to bypass it for the tenant's partition, as where Redis had no CPU."""
+        bypassed = self._bypassed[self.partitions[tenant]] if self.partitions else []
+        return any(
+            first <= ended and begun <= last for first, last in itertools.chain(self._splits, bypassed)
+        )
+
+
+def _bypassed(samples: Sequence[Sample]) -> dict[int, list[tuple[float, float]]]:
+    """When each partition's direct mode began: between which two samples."""
+    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    last: dict[int, Sample] = {}
+    for sample in samples:
+        before = last.get(sample.partition)
+        if sample.direct and before is not None and not before.direct:
+            found[sample.partition].append((before.at, sample.at))
+        last[sample.partition] = sample
+    return found
 
 
 Told = Iterator[tuple[str, str]]
@@ -298,7 +316,7 @@ def _behind(found: _Found, stream: StreamName, length: int, one: Try | Observati
         return None
     behind_s = asked - found.known.since(stream, length)
     strong = isinstance(one, Try) or one.strong
-    if behind_s <= STALE_S and not strong and found.split_at(asked - STALE_S, one.answered):
+    if behind_s <= STALE_S and not strong and found.split_at(stream.tenant, asked - STALE_S, one.answered):
         return None
     return f"length {length} at gateway {one.gateway}, {behind_s * 1000:.0f} ms after {known} was known"
 

@@ -30,6 +30,7 @@ from tests.faults.workload import Workload
 from tests.support.servers import open_folder
 
 SAMPLE_EVERY_S = 0.25
+_STANDS = "SELECT p, epoch, seq, chain, mode = 'direct' FROM partition_log"
 REST_S = 15.0
 """For q = c after the faults; more than the promise, to be able to say how much more."""
 VIOLATIONS_TOLD_MAX = 20
@@ -227,7 +228,7 @@ class _Episode:
                 try:
                     # The Postgres that gateways were led away from may live, and would be sampled.
                     while led == len(self._history.set_backs):
-                        for row in await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log"):
+                        for row in await connection.fetch(_STANDS):
                             self._history.samples.append(Sample(now(), *row))
                         await asyncio.sleep(SAMPLE_EVERY_S)
                 finally:
@@ -241,7 +242,7 @@ class _Episode:
         redis = self._cluster.redis.client(self._cluster.redis.master)
         try:
             while now() < healed + REST_S:
-                rows = await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log")
+                rows = await connection.fetch(_STANDS)
                 resting = 0
                 for row in rows:
                     meta = await read_meta(redis, self._cluster, row["p"])

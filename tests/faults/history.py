@@ -168,6 +168,7 @@ class Sample:
     epoch: int
     seq: int
     chain: str
+    direct: bool = False
 
 
 @dataclass(slots=True)

@@ -44,6 +44,24 @@ def test_a_read_shows_what_was_told_before_it_was_asked_for(asked: float, stale:
     assert ("stale" in {kind for kind, _ in found}) == stale
 
 
+@pytest.mark.parametrize(
+    ("direct_at", "asked", "strong", "stale"),
+    [(2.4, 2.1, False, False), (2.4, 2.1, True, True), (2.4, 3.5, False, True), (None, 2.1, False, True)],
+)
+def test_a_read_may_be_behind_for_a_second_where_a_gateway_bypasses_redis(
+    direct_at: float | None, asked: float, strong: bool, stale: bool
+) -> None:
+    payload = b'{"op": "w1.1#0", "n": 1}'
+    told = Receipt("a", ("1",), 1, 1)
+    one = Operation("w1.1", "plain", 0, "order", "a", (payload,), tries=[Try(0, 1.0, 2.0, 201, receipt=told)])
+    row = Row(0, 1, 1, STREAM, "1", b"", b"", payload, Stream(b"", "order", "a"), b"")
+    read = Observation("length", 1, asked, asked + 0.2, STREAM, 0, strong=strong)
+    samples = [Sample(1.9, 0, 2, 0, ""), Sample(direct_at or 2.4, 0, 3, 1, "", direct_at is not None)]
+    history = History([one], [read], samples)
+    found = check(history, Evidence([row], {0: Standing(1, 1, "")}), digests=False, partitions=(0,))
+    assert ("stale" in {kind for kind, _ in found}) == stale
+
+
 def test_times_of_a_history_tell_apart_what_happens_within_a_millisecond() -> None:
     begun = now()
     assert len({now() for _ in range(1000)} - {begun}) > 100
