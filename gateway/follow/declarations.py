@@ -50,18 +50,23 @@ class Declarations:
                 continue
             spec = await asyncio.to_thread(parse_deployed, row["document"])
             if isinstance(spec, Faults):
-                self._note_unreadable(of, revision, spec)
+                self._note_unreadable(of, revision, f"{spec[0].pointer}: {spec[0].error}")
                 continue
-            declared = await asyncio.to_thread(lambda: list(definitions(spec, row["document"])))  # noqa: B023
+            try:
+                declared = await asyncio.to_thread(lambda: list(definitions(spec, row["document"])))  # noqa: B023
+            except Exception as bug:  # with this tenant's; all others are declared
+                logger.exception("task_restarted")
+                self._note_unreadable(of, revision, f"a bug: {type(bug).__name__}")
+                continue
             await self._declare(of, revision, declared)
         return len(rows) == SPECS_AT_ONCE
 
-    def _note_unreadable(self, tenant: UUID, revision: int, faults: Faults) -> None:
+    def _note_unreadable(self, tenant: UUID, revision: int, why: str) -> None:
         if len(self._unreadable) >= UNREADABLE_MAX:
             self._unreadable.clear()
         self._unreadable.add((str(tenant), revision))
-        why = f"Revision {revision} of the spec can't be read here: {faults[0].pointer}: {faults[0].error}"
-        logger.error("follower_unusable", extra={"tenant": str(tenant), "follower": "*", "reason": why})
+        told = f"Revision {revision} of the spec can't be read here: {why}"
+        logger.error("follower_unusable", extra={"tenant": str(tenant), "follower": "*", "reason": told})
 
     async def _declare(self, tenant: UUID, revision: int, declared: Sequence[Definition]) -> None:
         async with connection(self._pool) as conn, conn.transaction():

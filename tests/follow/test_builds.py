@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -10,13 +11,16 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from gateway.follow import put
+from gateway.follow import declarations, put
 from gateway.follow.declarations import Declarations
+from gateway.follow.definitions import Definition
 from gateway.log.postgres import Postgres
 from gateway.relay.outbox import Outbox
+from spec.model import Spec
 from tests.follow.conftest import SPEC, Shop
-from tests.support.accounts import Account
-from tests.support.calls import new_id, refused, until
+from tests.support.accounts import Account, open_account
+from tests.support.calls import new_client, new_id, refused, until
+from tests.support.serving import Served
 
 
 def changed(**projection: Any) -> dict[str, Any]:
@@ -201,8 +205,8 @@ async def test_one_that_is_paused_serves_what_it_has(shop: Shop, pool: asyncpg.P
     await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
     await shop.get(path)
     outbox = Outbox(Postgres(pool), 16, settled)
-    declarations = Declarations(pool, outbox)
-    assert await declarations.set_paused(UUID(tenant.id), "projection", "customer_totals", True)
+    stored = Declarations(pool, outbox)
+    assert await stored.set_paused(UUID(tenant.id), "projection", "customer_totals", True)
     await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 2})
     after = await shop.position()
     response = await shop.client.get(path, params={"after": after, "wait": 1})
@@ -210,7 +214,7 @@ async def test_one_that_is_paused_serves_what_it_has(shop: Shop, pool: asyncpg.P
     stands = (await shop.client.get(path)).json()
     assert (stands["state"], stands["behind"], stands["position"]) == ("paused", 1, told["position"])
     assert stands["items"][0]["data"] == {"orders": 1, "spent": 1}
-    assert await declarations.set_paused(UUID(tenant.id), "projection", "customer_totals", False)
+    assert await stored.set_paused(UUID(tenant.id), "projection", "customer_totals", False)
     assert (await shop.get(path))["items"][0]["data"] == {"orders": 2, "spent": 3}
 
 
@@ -248,3 +252,29 @@ async def test_a_definition_may_have_numbers_that_no_double_holds(shop: Shop, nu
         return [b'{"number":%d}' % number in each.content for each in found] == [True, True]
 
     await until(serves)
+
+
+async def test_a_bug_with_the_definitions_of_one_tenant_keeps_no_others_from_being_declared(
+    shop: Shop, gateway: Served, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_spec = declarations.definitions
+
+    def of_most(spec: Spec, document: bytes) -> Iterable[Definition]:
+        if b"breaks" in document:
+            raise ArithmeticError
+        return of_spec(spec, document)
+
+    monkeypatch.setattr(declarations, "definitions", of_most)
+    spec = copy.deepcopy(SPEC)
+    spec["projections"]["breaks"] = spec["projections"]["customer_totals"]
+    await deploy(shop, spec)
+    other = await open_account(pool, SPEC)
+    async with new_client(gateway.url, other.admin) as client:
+        key = new_id()
+        await Shop(client).append(key, "was_placed", {"total": 3})
+
+        async def listed() -> bool:
+            answer = await client.get("/order", params={"wait": 1})
+            return answer.status_code == 200 and key in answer.text
+
+        await until(listed)
