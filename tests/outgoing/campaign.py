@@ -72,13 +72,15 @@ class _Parts:
             len(each.arrivals) for each in self.receivers
         )
 
-    def have_all(self, committed: list[Committed]) -> bool:
-        """Whether nothing more has to come. What came in between is for the check."""
-        for each in self.followers:
-            wanted = each.wanted.of(committed)
-            if wanted and (not each.seen or each.seen[-1].id != wanted[-1].id):
-                return False
-        return all(len(each.accepted) >= len(each.wanted.of(committed)) for each in self.receivers)
+    def have_all(self, committed: list[Committed]) -> Callable[[], bool]:
+        """Tells whether nothing more has to come. What came in between is for the check. The events that each
+        wants are looked for once: receivers answer on this loop, and would wait for it."""
+        last = [(each, of[-1].id) for each in self.followers if (of := each.wanted.of(committed))]
+        counts = [(each, len(each.wanted.of(committed))) for each in self.receivers]
+        return lambda: (
+            all(each.seen and each.seen[-1].id == id_ for each, id_ in last)
+            and all(len(each.accepted) >= count for each, count in counts)
+        )
 
 
 async def _run(parts: _Parts, seconds: float, seed: int) -> Result:
@@ -88,7 +90,7 @@ async def _run(parts: _Parts, seconds: float, seed: int) -> Result:
     await asyncio.gather(writers.run(seconds), killer.run(seconds))
     ended = loop.time()
     committed = await _committed(stand)
-    await _until(lambda: parts.have_all(committed), parts.given)
+    await _until(parts.have_all(committed), parts.given)
     late_s = loop.time() - ended
     await asyncio.sleep(AFTER_ALL_S)
     violations = check_acknowledged(writers.acknowledged, committed)
