@@ -95,6 +95,13 @@ def compiled(schema: Schema) -> jsonschema_rs.Draft202012Validator:
     )
 
 
+def _parts_of(schema: Schema) -> jsonschema_rs.ValidatorMap:
+    """By JSON Pointer, as a fragment. Raises ValueError or ReferencingError."""
+    return jsonschema_rs.validator_map_for(
+        schema, offline=True, validate_formats=False, pattern_options=_LINEAR
+    )
+
+
 def values_in(text: bytes) -> int:
     """A bound on the values in a JSON text, counted without reading it; 32 bytes of a long text count as one.
     At most as many as the text has bytes, but for 1."""
@@ -118,6 +125,9 @@ class CompiledSchema:
     places: Places
     whole: jsonschema_rs.Validator
     parts: jsonschema_rs.ValidatorMap
+    fast_parts: jsonschema_rs.ValidatorMap
+    """Those that are left where lists of constants are looked up, as in `whole`: the library keeps the
+    interpreter while it compares each item of a list with each constant."""
     weight: int
 
     @classmethod
@@ -125,13 +135,9 @@ class CompiledSchema:
         """Raises ValueError or ReferencingError if `schema` can't be used."""
         checked = hashed(schema, _referred(found))
         counted = weight(places(checked), _WEIGHT_COUNTED_MAX, own_work)
-        parts = jsonschema_rs.validator_map_for(
-            schema,
-            offline=True,
-            validate_formats=False,
-            pattern_options=_LINEAR,
-        )
-        return cls(schema, found, compiled(checked), parts, max(counted, WEIGHT_MIN))
+        parts = _parts_of(schema)
+        fast = parts if checked == schema else _parts_of(checked)
+        return cls(schema, found, compiled(checked), parts, fast, max(counted, WEIGHT_MIN))
 
     def work(self, text: bytes) -> int:
         """A bound on the comparisons that checking this text takes."""
@@ -150,7 +156,8 @@ class CompiledSchema:
         return not self.whole.is_valid(instance)
 
     def _accepts(self, pointer: str, instance: object) -> bool:
-        return self.parts["#" + pointer].is_valid(instance)
+        fast = self.fast_parts.get("#" + pointer)
+        return (self.parts["#" + pointer] if fast is None else fast).is_valid(instance)
 
     def _search(self, pointer: str, instance: object, at: Location, seen: frozenset[str]) -> SchemaViolation:
         """Why the subschema at `pointer` refuses `instance`, which stands `at`.
