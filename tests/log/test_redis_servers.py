@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -18,6 +19,7 @@ from tests.log.load import Load
 from tests.support.drive import (
     Gate,
     Place,
+    Proceed,
     append,
     appended,
     hold_commits,
@@ -163,8 +165,14 @@ async def test_what_was_proposed_before_redis_lost_its_tail_never_commits_beside
     await opened(quick, stream)
     copy = servers.folder / "copy"
     shutil.copytree(aof(servers), copy)
-    for log in (slow, quick):
-        interpose(log._sweeper, "run_once", lambda proceed: Gate().hold())
+    back = asyncio.Event()
+
+    async def once_back(proceed: Proceed) -> Any:
+        await back.wait()  # who finds that Redis answers again
+        return await proceed()
+
+    interpose(slow._sweeper, "run_once", lambda proceed: Gate().hold())
+    interpose(quick._sweeper, "run_once", once_back)
     gate = hold_commits(slow, stream)
     pending = slow.append(append(stream))
     await gate.arrived()
@@ -172,8 +180,8 @@ async def test_what_was_proposed_before_redis_lost_its_tail_never_commits_beside
     shutil.rmtree(aof(servers))
     shutil.move(copy, aof(servers))
     await servers.redis.start()
+    back.set()
     partition = lane(quick, stream).partition
-    partition.reach.answered(asyncio.get_running_loop().time())  # as the sweeper would find, which is held
     partition.distrust()
     lane(quick, stream).sequencer.wake()
     await opened(quick, stream)
