@@ -70,6 +70,14 @@ async def count(client: httpx.AsyncClient, key: str, events: int, *, by: int = 1
         assert response.status_code == 201, response.text
 
 
+async def deploy_by_twos(client: httpx.AsyncClient) -> None:
+    """Other handlers: each event counts two."""
+    spec = json.loads(json.dumps(COUNTERS))
+    events = spec["aggregate_types"]["counter"]["events"]
+    events["was_counted"]["handler"] = {"increment": {"target": "n", "value": 2}}
+    assert (await client.put("/_/spec", json=spec)).status_code == 200
+
+
 async def state(client: httpx.AsyncClient, key: str, query: str = "") -> tuple[Any, int]:
     response = await client.get(f"/counter/{key}{query}")
     assert response.status_code == 200, response.text
@@ -314,10 +322,7 @@ async def test_other_handlers_make_kept_states_again_in_the_background(
         await count(client, key, 1_000)
         await kept(versions, 1_000)
         digests = await own_outbox.fetch("SELECT DISTINCT handlers FROM kept_state")
-        spec = json.loads(json.dumps(COUNTERS))
-        events = spec["aggregate_types"]["counter"]["events"]
-        events["was_counted"]["handler"] = {"increment": {"target": "n", "value": 2}}
-        assert (await client.put("/_/spec", json=spec)).status_code == 200
+        await deploy_by_twos(client)
         assert await state(client, key) == (2_000, 1_000)
 
         async def is_remade() -> bool:
@@ -351,10 +356,7 @@ async def test_a_state_that_a_reader_folded_by_other_handlers_just_so_far_is_kep
 
             patch.setattr(Keeper, "_look", later)
             patch.setattr(Folder, "nearest", _as_it_is)
-            spec = json.loads(json.dumps(COUNTERS))
-            events = spec["aggregate_types"]["counter"]["events"]
-            events["was_counted"]["handler"] = {"increment": {"target": "n", "value": 2}}
-            assert (await client.put("/_/spec", json=spec)).status_code == 200
+            await deploy_by_twos(client)
             assert await state(client, key) == (2 * KEEP_EVERY, KEEP_EVERY)
             looked.set()
 
