@@ -193,6 +193,16 @@ async def test_a_record_that_can_not_be_one_is_refused_by_its_line(client: httpx
     assert [json.loads(line)["code"] for line in response.text.splitlines()] == ["invalid_json"] * 2
 
 
+async def test_a_header_that_asks_something_of_one_append_is_refused(client: httpx.AsyncClient) -> None:
+    """As of a bulk request: it would be ignored otherwise."""
+    for name, value in (("Idempotency-Key", "k"), ("If-Match", '"0"'), ("Sluice-If-Unchanged", "skip")):
+        answer = await client.post(
+            "/_/import?type=issue", content=b'{"title": "T"}', headers={**NDJSON, name: value}
+        )
+        refused(answer, 400, "bad_request", name)
+    assert results(await imported(client, {"title": "T"}, dry_run=True)) == ["new"]
+
+
 async def test_an_import_names_a_type_and_an_event(client: httpx.AsyncClient) -> None:
     for query, code, path in (
         ("", "missing_field", "type"),

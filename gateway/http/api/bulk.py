@@ -123,7 +123,7 @@ class Bulk:
         head = Head(scope)
         correlation_id = correlation_id_of(head)
         correlated = (b"x-correlation-id", correlation_id.encode())
-        refusal = _of_one_append(head) or check_json_body(head, self._bulk_bytes_max, NDJSON)
+        refusal = of_one_append(head, _SAYS) or check_json_body(head, self._bulk_bytes_max, NDJSON)
         if refusal is not None:
             await response.refuse(send, refusal, [correlated])
             return
@@ -311,12 +311,15 @@ class Bulk:
 _OF_ONE_APPEND = ("Idempotency-Key", "X-Idempotency-Key", "If-Match", "If-None-Match", "Sluice-If-Unchanged")
 
 
-def _of_one_append(head: Head) -> Refusal | None:
-    """Of a header that a line has its own words for. To ignore it would leave repeats without protection."""
+_SAYS = "each line says `idempotency_key` and `metadata` by itself"
+
+
+def of_one_append(head: Head, instead: str) -> Refusal | None:
+    """Of a header that none of several appends has, and what they have `instead`. To ignore it would leave
+    repeats without protection, or write what was to be written on a condition only."""
     for name in _OF_ONE_APPEND:
         if head.get(name.lower().encode()) is not None:
-            why = f"`{name}` is of one append: each line says `idempotency_key` and `metadata` by itself."
-            return Refusal("bad_request", why, name)
+            return Refusal("bad_request", f"`{name}` is of one append: {instead}.", name)
     return None
 
 

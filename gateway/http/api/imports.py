@@ -34,7 +34,7 @@ from gateway.derived_ids import derived_id
 from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http.api.appends import mint, minted_key
-from gateway.http.api.bulk import NDJSON
+from gateway.http.api.bulk import NDJSON, of_one_append
 from gateway.http.api.bulk_responses import as_line
 from gateway.http.api.reads import unavailable
 from gateway.http.authentication import not_stored
@@ -60,6 +60,7 @@ TRIES: Final = 5
 """Of a record whose aggregate others append to meanwhile."""
 AT_A_TIME: Final = 64
 """Appends that are begun in one go, a few milliseconds; then other requests have their turn."""
+_KNOWN: Final = "records are known again by their refs and contents, and none is appended on a condition"
 IMPORTER: Final = ("system_importer", "test_data_importer")
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -120,7 +121,7 @@ class Imports:
         head, tenant = Head(request.scope), principal.tenant.id
         deployed = self._catalog.deployed(tenant)
         asked = _asked(request, deployed)
-        refusal = check_json_body(head, self._config.body_bytes_max, NDJSON)
+        refusal = of_one_append(head, _KNOWN) or check_json_body(head, self._config.body_bytes_max, NDJSON)
         if refusal is not None:
             raise Refused(refusal)
         body = await read_body(request.receive, self._config.body_bytes_max, self._config.body_timeout_s)

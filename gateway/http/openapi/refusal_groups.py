@@ -297,6 +297,11 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "import": (
         *_SYSTEM,
         *_BODY,
+        Refusal(
+            "bad_request",
+            "`If-Match` is of one append: records are known again by their refs and contents.",
+            "If-Match",
+        ),
         _NOT_COMMITTED,
         Refusal("missing_field", "Name the type of the aggregates by `?type=`.", "type"),
         Refusal("invalid_field", "`actor` is TYPE:ID, such as `user:global`.", "actor"),
