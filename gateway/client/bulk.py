@@ -14,6 +14,7 @@ from typing import Any, Generic
 import msgspec
 
 from gateway.client.answers import receipt_of
+from gateway.client.encoding import encode
 from gateway.client.errors import NotCommitted, OutcomeUnknown, Refused
 from gateway.client.model import BulkAppend, Receipt
 from gateway.client.retry import (
@@ -36,7 +37,6 @@ LINES_MAX = 1000
 BYTES_MAX = 1 << 20
 Outcome = Receipt | Refused | NotCommitted | OutcomeUnknown
 
-_encode = msgspec.json.Encoder().encode
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
 
 
@@ -84,7 +84,7 @@ def _line(append: BulkAppend) -> tuple[str, bytes]:
         "metadata": metadata,
         "idempotency_key": key,
     }
-    return key, _encode(line)
+    return key, encode(line)
 
 
 def appends_of(part: Sequence[tuple[str, bytes]]) -> Lines[Receipt]:

@@ -10,9 +10,8 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-import msgspec
-
 from gateway.client import answers
+from gateway.client.encoding import encode
 from gateway.client.errors import Refused
 from gateway.client.model import (
     Child,
@@ -43,7 +42,6 @@ from gateway.client.options import (
 )
 from gateway.client.retry import Answer, Call, Request
 
-_encode = msgspec.json.Encoder().encode
 _METADATA_OF_ALL = ("target", "causation_id", "extra")
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
 PAGE_EVENTS = 1000
@@ -128,7 +126,7 @@ def _request(
     if options.get("wait"):
         headers["prefer"] = "wait"
     # Encoded once: a repeat must have the very bytes.
-    return Request("POST", _path(*path), {}, headers, _encode(body)), idempotency_key
+    return Request("POST", _path(*path), {}, headers, encode(body)), idempotency_key
 
 
 def _metadata(options: AppendOptions | CreateOptions) -> dict[str, Any]:
@@ -189,14 +187,14 @@ def stands_for(source: Source) -> Call[StandsFor]:
 
 
 def link(source: Source, aggregate_type: str, key: str) -> Call[StandsFor]:
-    body = _encode({"aggregate_type": aggregate_type, "key": key})
+    body = encode({"aggregate_type": aggregate_type, "key": key})
     return Call(Request("PUT", _source_path(source), {}, _JSON, body), answers.stands_for)
 
 
 def keys_of(
     sources: Sequence[Source], aggregate_type: str | None, mint: bool
 ) -> Call[tuple[str | None, ...]]:
-    body = _encode({"sources": list(sources), "aggregate_type": aggregate_type, "mint": mint})
+    body = encode({"sources": list(sources), "aggregate_type": aggregate_type, "mint": mint})
     return Call(Request("POST", _path("_", "sources", "resolve"), {}, _JSON, body), answers.keys)
 
 
@@ -205,7 +203,7 @@ def sources_of(key: str) -> Call[tuple[Source, ...]]:
 
 
 def hashes(content: Mapping[str, object], context: Mapping[str, object] | None) -> Call[Hashes]:
-    body = _encode({**content} if context is None else {**content, "context": context})
+    body = encode({**content} if context is None else {**content, "context": context})
     return Call(Request("POST", _path("_", "ids", "hash"), {}, _JSON, body), answers.hashes)
 
 
@@ -224,7 +222,7 @@ def tenants(after: str | None) -> Call[tuple[tuple[Provisioned, ...], str | None
 
 
 def provision(tenant_id: str, name: str) -> Call[Provisioned]:
-    body = _encode({"name": name})
+    body = encode({"name": name})
     return Call(Request("PUT", _path("_", "tenants", tenant_id), {}, _JSON, body), answers.provisioned)
 
 
@@ -258,7 +256,7 @@ def claim(
     body |= {} if aliases is None else {"aliases": aliases}
     body |= {"keys": "alias"} if keyless else {}
     path = _path("_", "subscriptions", subscription, "claim")
-    return Call(Request("POST", path, {}, _JSON, _encode(body), wait_s), answers.claim)
+    return Call(Request("POST", path, {}, _JSON, encode(body), wait_s), answers.claim)
 
 
 def ack(subscription: str, claimed: Claim | str | None, ids: Collection[str]) -> Call[None]:
@@ -270,11 +268,11 @@ def ack(subscription: str, claimed: Claim | str | None, ids: Collection[str]) ->
     if not body:
         raise TypeError("nothing is acked: name a claim that has events, or ids of events")
     path = _path("_", "subscriptions", subscription, "ack")
-    return Call(Request("POST", path, {}, _JSON, _encode(body)), answers.nothing)
+    return Call(Request("POST", path, {}, _JSON, encode(body)), answers.nothing)
 
 
 def replay(ids: Sequence[str]) -> Call[tuple[Replayed, ...]]:
-    body = _encode({"ids": ids})
+    body = encode({"ids": ids})
     return Call(Request("POST", "/_/deliveries/replay", {}, _JSON, body, _REPLAY_S), answers.replayed)
 
 
@@ -286,7 +284,7 @@ def get(segments: tuple[str, ...], params: Mapping[str, str] = _NOTHING) -> Call
 def post(segments: tuple[str, ...], body: Mapping[str, object]) -> Call[Answer]:
     """Any path, its segments spelled as text, with a JSON object; the answer as it came. Sent once more where
     no answer came: what is asked for must be the same the second time."""
-    return Call(Request("POST", _path(*segments), {}, _JSON, _encode(body)), answers.as_it_came)
+    return Call(Request("POST", _path(*segments), {}, _JSON, encode(body)), answers.as_it_came)
 
 
 def event(event_id: str, aliases: bool | None, keyless: bool) -> Call[Event]:
@@ -308,7 +306,7 @@ def query(
     items: Sequence[Mapping[str, object]], limit: int, wait_s: int, options: FeedOptions
 ) -> Call[FeedPage]:
     params = {**feed_params(options), "limit": str(limit), "wait": str(wait_s)}
-    body = _encode({"items": list(items)})
+    body = encode({"items": list(items)})
     return Call(Request("POST", "/_/feed/query", params, _JSON, body, wait_s), answers.feed_page)
 
 
@@ -357,8 +355,8 @@ def _several(name: str, names: Collection[str]) -> Collection[str]:
 def _filtered(operator: str, value: object) -> str:
     """As JSON, so that a text that looks like a number stays one; of `in`, with commas between."""
     if operator == "in" and isinstance(value, Collection) and not isinstance(value, str):
-        return ",".join([_encode(each).decode() for each in value])
-    return _encode(value).decode()
+        return ",".join([encode(each).decode() for each in value])
+    return encode(value).decode()
 
 
 def _correlation(value: str) -> str:

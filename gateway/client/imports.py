@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.client.bulk import Lines
+from gateway.client.encoding import encode
 from gateway.client.errors import NotCommitted, OutcomeUnknown, Refused
 from gateway.client.model import Imported
 from gateway.client.options import ImportOptions, check_options
@@ -29,7 +30,6 @@ _WAIT_S = 60.0
 _CONTRADICTS = "An earlier record has other content for this ref; an import has one record for each ref."
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")  # line breaks stand between tokens only
-_encode = msgspec.json.Encoder().encode
 
 
 class Import:
@@ -48,7 +48,7 @@ class Import:
             self._params["actor"] = f"{actor.type}:{actor.id}"
         if options.get("dry_run"):
             self._params["dry_run"] = "true"
-        texts = [each.translate(_ONE_LINE) if isinstance(each, bytes) else _encode(each) for each in records]
+        texts = [each.translate(_ONE_LINE) if isinstance(each, bytes) else encode(each) for each in records]
         parts, announced = list(_parts(texts)), list[list[bytes]]()
         only_refs = options.get("only_refs", False)
         if only_refs and self._ref is None:
@@ -71,7 +71,7 @@ class Import:
                 checked.append(text)
             else:
                 checked.append(Refused(422, "invalid_field", _CONTRADICTS, ref, {}))
-        return checked, [_encode({ref: external}) for external in said]
+        return checked, [encode({ref: external}) for external in said]
 
     def announcement(self, refs: Sequence[bytes]) -> Call[None]:
         return Call(self._request({**self._params, "only_refs": "true"}, b"\n".join(refs)), _nothing)

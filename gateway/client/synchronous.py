@@ -61,7 +61,8 @@ class Client(FeedReader):
     ) -> Receipt:
         """Appends one event, exactly once: retries have the same Idempotency-Key. `data` is any value that
         msgspec can encode, or msgspec.Raw if it is JSON already. Raises Conflict if `previous_length` does
-        not match; NotCommitted or OutcomeUnknown instead of Unavailable."""
+        not match; NotCommitted or OutcomeUnknown instead of Unavailable; ValueError for NaN and infinities,
+        which JSON can't express."""
         call = calls.append(aggregate_type, key, event_type, data, new_key(), options)
         return self._carry_out(call)
 

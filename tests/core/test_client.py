@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +29,7 @@ from gateway.client import (
     answers,
     bulk,
     calls,
+    imports,
 )
 from gateway.client.connection import Following
 from gateway.client.positions import Keeper
@@ -190,6 +194,37 @@ def test_one_name_in_place_of_several_is_never_sent_letter_by_letter() -> None:
         calls.feed(10, 0, {"types": "order"})
     with pytest.raises(TypeError, match="`sort` is a collection of names"):
         calls.rows(("order",), 10, None, {"sort": "-total"})
+
+
+@dataclass
+class Reading:
+    celsius: float
+    note: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        ({"total": math.nan}, "data.total is nan"),
+        (Reading(-math.inf), "data.celsius is -inf"),
+        ([1, {"parts": (2.5, math.inf)}], r"data\[1\].parts\[1\] is inf"),
+    ],
+)
+def test_a_number_that_json_has_not_is_never_sent_as_null(data: object, path: str) -> None:
+    with pytest.raises(ValueError, match=path):
+        calls.append("order", "k", "was_placed", data, "new", {"actor": ACTOR})
+    with pytest.raises(ValueError, match=path):
+        list(bulk.parts([BulkAppend("order", "k", "was_placed", data, ACTOR)]))
+    with pytest.raises(ValueError, match=path.removeprefix("data.")):
+        imports.Import("order", [{"data": data}], {})
+
+
+def test_null_is_sent_as_null_and_json_as_it_is() -> None:
+    data = {"note": None, "read": Reading(21.5), "sent": msgspec.Raw(b'{"a": null}')}
+    call = calls.append("order", "k", "was_placed", data, "new", {"actor": ACTOR})
+    assert b'{"note":null,"read":{"celsius":21.5,"note":null},"sent":{"a": null}}' in (
+        call.request.content or b""
+    )
 
 
 def test_lines_that_no_gateway_answered_are_sent_again() -> None:
