@@ -24,6 +24,14 @@ _read: Final[Read] = msgspec.json.decode
 _MEMBERS = dict[str, msgspec.Raw]
 
 
+def _digits(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+read_exactly: Final[Read] = msgspec.json.Decoder(float_hook=_digits).decode
+"""As values, but numbers that are no integers of 64 bits stay JSON: a float would have other digits."""
+
+
 def read_rows(body: bytes) -> dict[str, Any]:
     """A page of events or of rows. The data of each stay JSON: of 4 MB that are made values of, the event
     loop would stand still for a tenth of a second."""
@@ -36,8 +44,28 @@ def read_rows(body: bytes) -> dict[str, Any]:
     }
 
 
+def read_state(body: bytes | msgspec.Raw) -> dict[str, Any]:
+    """A state, whose data stay JSON."""
+    return _row(msgspec.json.decode(body, type=_MEMBERS))
+
+
+def read_event(body: bytes) -> dict[str, Any]:
+    """An event by itself, the same way."""
+    page = msgspec.json.decode(body, type=_MEMBERS)
+    return {name: read_state(raw) if name == "event" else _read(raw) for name, raw in page.items()}
+
+
 def _row(members: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    return {name: raw if name == "data" else _read(raw) for name, raw in members.items()}
+    return {name: _member(name, raw) for name, raw in members.items()}
+
+
+def _member(name: str, raw: msgspec.Raw) -> Any:
+    match name:
+        case "data" | "extra":
+            return raw
+        case "metadata":
+            return read_state(raw)
+    return _read(raw)
 
 
 class Answer(NamedTuple):

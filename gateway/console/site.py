@@ -31,7 +31,7 @@ from gateway.errors import Refusal
 from gateway.http.authentication import Authenticator, bearer_of
 from gateway.http.bounds import Bounded, Received
 from gateway.http.request import Application, Head, Receive, Refused, Scope, Send, read_body
-from gateway.http.routes import Route, tree
+from gateway.http.routes import SYSTEM_ROUTES, Route, tree
 from gateway.postgres.connection_errors import UNANSWERED
 
 logger = logging.getLogger("sluice.console")
@@ -105,17 +105,31 @@ class Visit(NamedTuple):
 
 
 MENU: Final = (
-    ("overview", "Overview"),
-    ("aggregates", "Aggregates"),
-    ("feed", "Feed"),
-    ("spec", "Spec"),
-    ("projections", "Projections"),
-    ("webhooks", "Webhooks in"),
-    ("out", "Out"),
-    ("schedules", "Timers"),
-    ("sagas", "Sagas"),
-    ("keys", "Keys"),
+    ("overview", "Overview", None),
+    ("aggregates", "Aggregates", None),
+    ("feed", "Feed", "/_/feed"),
+    ("spec", "Spec", "/_/spec"),
+    ("projections", "Projections", "/_/projections"),
+    ("webhooks", "Webhooks in", "/_/deliveries"),
+    ("out", "Out", "/_/subscriptions"),
+    ("schedules", "Timers", "/_/schedules"),
+    ("sagas", "Sagas", "/_/sagas"),
+    ("keys", "Keys", "/_/keys"),
 )
+"""Each page with its name, and what of the API it can't do without."""
+_ROUTES: Final = {route.path: route for route in SYSTEM_ROUTES if route.method == "GET"}
+
+
+def menu_of(principal: Principal) -> list[tuple[str, str]]:
+    """The pages that this key opens, with their names."""
+    return [(page, name) for page, name, needed in MENU if needed is None or _opens(principal, needed)]
+
+
+def _opens(principal: Principal, path: str) -> bool:
+    route = _ROUTES[path]
+    assert route.scope is not None
+    return principal.scope >= route.scope and (principal.only is None or route.narrow)
+
 
 View = Callable[[Visit], Awaitable[Page | Goto]]
 
@@ -157,9 +171,7 @@ class Site:
             lstrip_blocks=True,
         )
         self._pages.filters["segment"] = lambda text: quote(str(text), safe="@:")
-        self._pages.globals.update(
-            root=ROOT, version=__version__, pages=MENU, once=lambda: secrets.token_hex(16)
-        )
+        self._pages.globals.update(root=ROOT, version=__version__, once=lambda: secrets.token_hex(16))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(ROOT)
@@ -331,6 +343,7 @@ class Site:
             session, principal, path = by
             frame = {
                 "principal": principal,
+                "pages": menu_of(principal),
                 "may_write": principal.scope >= KeyScope.WRITE,
                 "may_act": principal.scope >= KeyScope.ADMIN,
                 "csrf": session.csrf,

@@ -9,9 +9,11 @@ from typing import Any
 
 import asyncpg
 import httpx
+import msgspec
 import pytest
 
 from gateway.console.drawing import BOXES_MAX, LINES_MAX, leads
+from gateway.console.site import MENU
 from gateway.console.views import views
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
 from tests.http.webhooks import open_hooks, to
@@ -314,6 +316,49 @@ async def test_a_field_of_json_is_appended_as_it_was_written_or_refused(
             assert why in sent.text
 
 
+@pytest.mark.parametrize("key", ["admin", "write", "read"])
+async def test_a_menu_leads_only_to_pages_that_the_key_opens(
+    person: httpx.AsyncClient, shop: Account, key: str
+) -> None:
+    assert (await person.post(SIGN_IN, data={"key": getattr(shop, key)})).status_code == 303
+    menu = await menu_on(person, "overview")
+    for page, _, _ in MENU:
+        answer = await person.get(f"{CONSOLE}/{page}")
+        assert (answer.status_code == 200) == (page in menu), page
+    assert len(menu) == {"admin": 10, "write": 5, "read": 5}[key]
+
+
+async def menu_on(person: httpx.AsyncClient, page: str) -> list[str]:
+    text = (await person.get(f"{CONSOLE}/{page}")).text
+    return re.findall(f'href="{CONSOLE}/([a-z]+)"', text[text.index("<nav") : text.index("</nav>")])
+
+
+async def test_numbers_are_shown_with_all_their_digits(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    key, number = new_id(), "123456789012345678901234567890.10"
+    whole = number.partition(".")[0]
+    order = {
+        "events": {"was_placed": {"schema": {}, "handler": {"merge": {"target": "", "value": "$.data"}}}},
+        "list": {"by": ["whole"]},
+    }
+    spec = {"aggregate_types": {"order": order}, "agent_types": ["user"]}
+    async with new_client(gateway.url, shop.admin) as client:
+        assert (await client.put("/_/spec?force=true", json=spec)).status_code == 200
+        data = {"whole": msgspec.Raw(whole.encode()), "n": msgspec.Raw(number.encode())}
+        metadata = {"actor": {"type": "user", "id": "global"}, "extra": {"line": data["whole"]}}
+        body = msgspec.json.encode({"data": data, "metadata": metadata})
+        headers = {"content-type": "application/json"}
+        sent = await client.post(f"/order/{key}/was_placed", content=body, headers=headers)
+        assert sent.status_code == 201, sent.text
+        await follows(client, "order?sort=whole&")
+    event_page = (await signed_in.get(f"{CONSOLE}/events/{sent.json()['event_id']}")).text
+    assert (event_page.count(whole), event_page.count(number)) == (3, 1)
+    aggregate = (await signed_in.get(f"{CONSOLE}/aggregates/order/{key}")).text
+    assert number in aggregate and "e+" not in aggregate
+    assert f"<bdi>{whole}</bdi>" in (await signed_in.get(f"{CONSOLE}/aggregates/order")).text
+
+
 async def test_a_narrowed_key_sees_what_it_is_for_and_why_it_sees_no_more(
     person: httpx.AsyncClient, gateway: Served, shop: Account
 ) -> None:
@@ -338,6 +383,7 @@ async def test_a_narrowed_key_sees_what_it_is_for_and_why_it_sees_no_more(
         assert (answer.status_code, shown in answer.text) == (status, True), path
         for wrong in ("declares no", "There is none", "None is declared", "No type is declared"):
             assert wrong not in answer.text, path
+    assert await menu_on(person, "aggregates") == ["overview", "aggregates", "feed"]
     found = await person.get(f"{CONSOLE}/find", params={"q": key})
     assert found.headers["location"] == f"{CONSOLE}/aggregates/order/{key}"
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gateway.console.api import Answer, path_of, read_rows
+from gateway.console.api import Answer, path_of, read_exactly, read_rows, read_state
 from gateway.console.fields import data_of, fields_of
 from gateway.console.line_changes import changes
 from gateway.console.site import Goto, Page, Visit
@@ -42,7 +42,7 @@ async def of_type(visit: Visit) -> Page:
     by = (types.get(aggregate_type, {}).get("list") or {}).get("by", [])
     if of_data := [each for each in by if not each.startswith("metadata.")]:
         asked["fields"] = ",".join(of_data)
-    answer = await visit.api.get(path_of(aggregate_type), {**asked, "limit": PAGE})
+    answer = await visit.api.get(path_of(aggregate_type), {**asked, "limit": PAGE}, read=read_rows)
     if aggregate_type not in types and not answer.done:
         return Page("problem.html", {"error": answer.error}, answer.status)
     has_list = answer.status != _NO_LIST
@@ -50,13 +50,14 @@ async def of_type(visit: Visit) -> Page:
     if not answer.done:
         query: dict[str, str | int] = {"types": aggregate_type, "order": "desc", "limit": PAGE}
         newest = await part(visit, "/_/feed", "events", query, read_rows) or []
+    items = answer.body.get("items", []) if answer.done else []
     return Page(
         "of_type.html",
         {
             "type": aggregate_type,
             "has_list": has_list,
             "by": by,
-            "items": answer.body.get("items", []) if answer.done else [],
+            "items": _with_values(items) if of_data else items,
             "next": answer.body.get("next") if answer.done else None,
             "newest": _once(newest),
             "error": None if answer.done or not has_list else words(answer),
@@ -68,6 +69,11 @@ async def of_type(visit: Visit) -> Page:
     )
 
 
+def _with_values(items: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of which only fields were asked for."""
+    return [{**each, "data": read_exactly(each["data"])} for each in items]
+
+
 def _once(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The newest event of each aggregate."""
     return list({each["key"]: each for each in reversed(list(events))}.values())[::-1]
@@ -76,7 +82,7 @@ def _once(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 async def aggregate(visit: Visit) -> Page:
     """1. What it is. 2. The version that is shown. 3. The states around it, its names, a page of events."""
     at = path_of(visit.name("type"), visit.name("id"))
-    newest, types = await asyncio.gather(visit.api.get(at), types_of(visit))
+    newest, types = await asyncio.gather(visit.api.get(at, read=read_state), types_of(visit))
     if not newest.done:
         return Page("problem.html", {"error": newest.error}, newest.status)
     last = newest.body["metadata"]["length"]
@@ -119,7 +125,7 @@ async def _state(visit: Visit, at: str, version: int, newest: Answer) -> Any:
         return {}
     if version == newest.body["metadata"]["length"]:
         return newest.body["data"]
-    return await part(visit, at, "data", {"at_length": version})
+    return await part(visit, at, "data", {"at_length": version}, read_state)
 
 
 async def form(visit: Visit) -> Page:

@@ -6,11 +6,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.console.api import path_of, read_rows
+from gateway.console.api import path_of, read_event, read_rows
 from gateway.console.drawing import causes
 from gateway.console.live_feed import place_of
 from gateway.console.site import Page, Visit
-from gateway.console.views.parts import PAGE, glance, moment, part, shown, tags_of_event, types_of, words
+from gateway.console.views.parts import (
+    PAGE,
+    glance,
+    moment,
+    part,
+    shown,
+    tags_of_event,
+    types_of,
+    whole,
+    words,
+)
 
 _CAUSES_MAX: Final = 10
 _BEFORE_S: Final = 3600.0
@@ -19,7 +29,7 @@ _BEFORE_S: Final = 3600.0
 async def event(visit: Visit) -> Page:
     """1. The event. 2. What led to it, one by one. 3. What else has its correlation, as far as a page of the
     feed finds it."""
-    answer = await visit.api.get(path_of("_", "events", visit.name("id")))
+    answer = await visit.api.get(path_of("_", "events", visit.name("id")), read=read_event)
     if not answer.done:
         return Page("problem.html", {"error": answer.error}, answer.status)
     found = answer.body["event"]
@@ -35,7 +45,7 @@ async def event(visit: Visit) -> Page:
             "event": found,
             "drawn": causes(together.values(), found["id"]),
             "whole": page["caught_up"],
-            "tags": tags_of_event(await types_of(visit), found),
+            "tags": tags_of_event(await types_of(visit), whole(found)),
             "shown": shown,
             "moment": moment,
             "correlation": correlation,
