@@ -289,13 +289,16 @@ class Catalog:
         return _Changes(-1 if revision is None else revision, keys, specs, closing, resting)
 
     async def _follow(self, changes: _Changes) -> None:
-        """Keys first, then what is declared; of this, all counts at once."""
-        self._forget({row["handle"] for row in changes.keys})
+        """Keys first, then what is declared; of this, all counts at once. Keys again, before the revision
+        counts: a look-up that saw one as it was may have returned while specs were read."""
+        handles = {row["handle"] for row in changes.keys}
+        self._forget(handles)
         self._resting = frozenset([_uuid(row["id"]) for row in changes.resting])
         self._serving = await self._declared.follow(changes.specs, changes.closing)
         for row in changes.specs:
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
+        self._forget(handles)
         self._revision = changes.revision
 
     def _remember(self, token: str, row: Any, asked_at: float) -> Principal:

@@ -139,6 +139,37 @@ async def test_a_key_revoked_while_it_is_looked_up_is_not_remembered(
     assert catalog.principal(minted.text) is None
 
 
+async def test_a_key_revoked_while_specs_are_read_is_not_remembered(
+    pool: asyncpg.Pool, clock: Clock, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its look-up saw it alive and returns while a refresh, which knows of its end, compiles specs."""
+    looks = Watched(pool)
+    catalog = Catalog(pool, key_pool=looks, clock=clock)
+    await catalog.start()
+    minted = await keys.create(pool, tenant, Scope.READ)
+    await catalog.refresh()
+    follow, reading, answered = catalog._declared.follow, asyncio.Event(), asyncio.Event()
+    refreshing: list[asyncio.Task[None]] = []
+
+    async def slow(*rows: Any) -> Any:
+        reading.set()
+        await answered.wait()
+        return await follow(*rows)
+
+    async def revoke_meanwhile() -> None:
+        await keys.revoke(pool, minted.handle)
+        refreshing.append(asyncio.create_task(catalog.refresh()))
+        await reading.wait()
+
+    monkeypatch.setattr(catalog._declared, "follow", slow)
+    looks.after_look_up = revoke_meanwhile
+    await catalog.authenticate(minted.text)
+    answered.set()
+    await refreshing[0]
+    assert catalog.principal(minted.text) is None
+    assert await catalog.authenticate(minted.text) is None
+
+
 async def test_a_key_expires_to_the_moment(
     catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant, clock: Clock
 ) -> None:
