@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.catalog.closing import close, reopen
+from gateway.catalog.closing import close
 from gateway.catalog.database import statement
 from gateway.catalog.spec_use import Conflict, present, recorded_of
 from gateway.names.claims import claims_of
@@ -149,14 +149,8 @@ async def claimed_by(
         for name in types & deployed.aggregate_types.keys()
     }
     if any(open_now.values()):
-        try:
-            await close(conn, tenant_id, _without(following, open_now))
-            await history.read_on(conn)
-        except BaseException:
-            await reopen(conn, tenant_id)
-            raise
-    if history.collisions and not force:
-        await reopen(conn, tenant_id)
+        await close(conn, tenant_id, _without(following, open_now))
+        await history.read_on(conn)
     return history
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +33,12 @@ async def _until_followed(conn: Any, clock: int) -> None:
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-async def reopen(conn: Any, tenant_id: UUID) -> None:
-    async with change(conn):
-        await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
+@asynccontextmanager
+async def open_afterwards(conn: Any, tenant_id: UUID) -> AsyncIterator[None]:
+    """Nothing that was closed within it stays closed, however it ends: a request may be cancelled."""
+    try:
+        yield
+    finally:
+        if await conn.fetchval("SELECT EXISTS (SELECT FROM spec_closing WHERE tenant = $1)", tenant_id):
+            async with change(conn):
+                await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)

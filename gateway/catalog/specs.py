@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from gateway.catalog.claim_history import ClaimHistory, claimed_by
-from gateway.catalog.closing import close, reopen
+from gateway.catalog.closing import close, open_afterwards
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import CatalogError
 from gateway.catalog.spec_examples import upcast_faults
@@ -117,7 +117,9 @@ async def deploy(
     if isinstance(parsed, Faults):
         return parsed
     digest = digest_of(document)
-    async with connection(database) as conn, _turn(conn, tenant_id):
+    async with (
+        connection(database) as conn, _turn(conn, tenant_id), open_afterwards(conn, tenant_id),
+    ):  # fmt: skip
         current = await stored(conn, tenant_id)
         revision = current.revision if current else 0
         unchanged = current is not None and digest_of(current.document) == digest
@@ -328,15 +330,8 @@ async def _remove(
     conflicts = (*await _in_use(conn, tenant_id, (*removed, *takings(deployed, following))), *others)
     if conflicts or not removed:
         return conflicts
-    try:
-        await close(conn, tenant_id, document)
-        conflicts = await _in_use(conn, tenant_id, removed)
-    except BaseException:  # a cancelled request too: nothing stays closed
-        await reopen(conn, tenant_id)
-        raise
-    if conflicts:
-        await reopen(conn, tenant_id)
-    return conflicts
+    await close(conn, tenant_id, document)
+    return await _in_use(conn, tenant_id, removed)
 
 
 async def _in_use(conn: Any, tenant_id: UUID, removed: Sequence[Removal]) -> tuple[Conflict, ...]:

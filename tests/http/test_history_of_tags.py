@@ -141,6 +141,21 @@ async def test_what_collides_in_history_is_listed_before_anything_is_closed(
     await appended(client, "order", bob, "was_signed_up", {"email": "a"})
 
 
+async def test_what_a_refused_deployment_would_have_removed_is_open_again(
+    client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account
+) -> None:
+    for key, email in ((new_id(), "a"), (new_id(), "A")):
+        await appended(client, "order", key, "was_signed_up", {"email": email})
+    removing = deepcopy(CLAIMING)
+    del removing["aggregate_types"]["order"]["events"]["was_made"]
+    told = refused(
+        await client.put("/_/spec", json=removing), 409, "spec_conflict", more=("revision", "conflicts")
+    )
+    assert [each["pointer"].rpartition("/")[2] for each in told["conflicts"]] == ["email"]
+    left = "SELECT count(*) FROM spec_closing WHERE tenant = $1"
+    assert await outbox.fetchval(left, UUID(tenant.id)) == 0
+
+
 async def test_nothing_slips_in_while_a_claim_is_deployed(
     client: httpx.AsyncClient, second_gateway: Served, outbox: asyncpg.Pool
 ) -> None:
