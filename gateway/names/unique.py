@@ -23,7 +23,10 @@ class Holders:
     def __init__(self, held: Mapping[bytes, tuple[Slot, int]]) -> None:
         self._slot_of = {value: slot for value, (slot, _) in held.items()}
         self._seq_of = {value: seq for value, (_, seq) in held.items()}
-        self._value_in = {slot: value for value, slot in self._slot_of.items()}
+        self._values_in: dict[tuple[Stream, str], dict[bytes, bytes]] = {}
+        """By the aggregate and the name, each scope's."""
+        for value, (stream, name, scope) in self._slot_of.items():
+            self._values_in.setdefault((stream, name), {})[scope] = value
 
     def judge(self, append: Append) -> NotUnique | None:
         """None: the aggregates of its events may have all that they claim."""
@@ -34,12 +37,12 @@ class Holders:
         """It is placed: what it claims and releases counts for those that are judged next."""
         after = self._after(append)
         assert isinstance(after, Holders)
-        self._slot_of, self._value_in, self._seq_of = after._slot_of, after._value_in, after._seq_of
+        self._slot_of, self._values_in, self._seq_of = after._slot_of, after._values_in, after._seq_of
 
     def _after(self, append: Append) -> Holders | NotUnique:
         after = Holders({})
-        after._slot_of, after._value_in = dict(self._slot_of), dict(self._value_in)
-        after._seq_of = dict(self._seq_of)
+        after._slot_of, after._seq_of = dict(self._slot_of), dict(self._seq_of)
+        after._values_in = {at: dict(values) for at, values in self._values_in.items()}
         for n, claim in enumerate(append.claims):
             holder = after.take_claim(stream_of(append, claim), claim)
             if holder is not None:
@@ -55,20 +58,21 @@ class Holders:
     def take_claim(self, stream: Stream, claim: Claim, seq: int = 0) -> Stream | None:
         """The other aggregate that holds the value; None where there is none, and then `stream` has it, by
         the event at `seq`."""
+        at = stream, claim.name
         if claim.value is None:
-            for slot in [each for each in self._value_in if each[:2] == (stream, claim.name)]:
-                del self._slot_of[self._value_in.pop(slot)]
+            for value in self._values_in.pop(at, {}).values():
+                del self._slot_of[value]
             return None
-        slot = (stream, claim.name, claim.scope)
         holder = self._slot_of.get(claim.value)
         if holder is not None and holder[0] != stream:
             return holder[0]
-        former = self._value_in.pop(slot, None)
+        values = self._values_in.setdefault(at, {})
+        former = values.pop(claim.scope, None)
         if former is not None:
             del self._slot_of[former]
-        self._slot_of[claim.value] = slot
+        self._slot_of[claim.value] = (*at, claim.scope)
         self._seq_of[claim.value] = seq
-        self._value_in[slot] = claim.value
+        values[claim.scope] = claim.value
         return None
 
 

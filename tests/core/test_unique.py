@@ -94,3 +94,30 @@ def test_holders_are_read_from_rows() -> None:
     row = {"tenant": UUID(bytes=TENANT), "aggregate_type": "user", "aggregate_id": "one",
            "value": MAIL, "name": "email", "scope": b"eu", "seq": 7}  # fmt: skip
     assert list(holders_of([row]).held()) == [(MAIL, "user", "one", "email", b"eu", 7)]
+
+
+class Key(str):
+    """Of an aggregate: counts how often it is compared or looked for."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Key.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        Key.looks += 1
+        return super().__eq__(other)
+
+
+def test_a_release_looks_at_no_other_aggregate() -> None:
+    def looks(count: int) -> int:
+        streams = [Stream(TENANT, "user", Key(n)) for n in range(count)]
+        holders = Holders({b"%d" % n: ((each, "email", b""), n) for n, each in enumerate(streams)})
+        Key.looks = 0
+        assert holders.take_claim(streams[0], claim(None)) is None
+        found = Key.looks
+        assert len(held(holders)) == count - 1
+        return found
+
+    assert looks(1000) == looks(10)
