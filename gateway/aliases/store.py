@@ -218,8 +218,9 @@ class Store:
         async with self._connection() as conn:
             standing = await conn.fetchrow(statement("standing"), UUID(bytes=tenant))
             applied: int = standing["applied"]
-            while applied < standing["length"]:
-                applied = await self._apply_some(conn, UUID(bytes=tenant))
+            before = -1
+            while before < applied < standing["length"]:  # a tenant that is deleted may have none left
+                before, applied = applied, await self._apply_some(conn, UUID(bytes=tenant))
             return applied
 
     async def _apply_some(self, conn: Any, tenant: UUID) -> int:

@@ -26,6 +26,7 @@ from spec.model import Spec
 from spec.parse import parse
 from tests.aliases.conftest import OpenRegistry
 from tests.aliases.drive import SPEC, Registry, alias, name, tables
+from tests.support.calls import until
 from tests.support.drive import Place, Proceed, append, appended, event, interpose, new_stream, seal
 
 _numbers = itertools.count(1)
@@ -281,6 +282,26 @@ async def test_an_event_of_a_newer_release_is_not_passed_over(registry: Registry
         await registry.store.sync(tenant.bytes)
     with pytest.raises(ValueError, match="does not know the event _names_renamed"):
         await registry.store.rebuild(tenant.bytes)
+
+
+async def test_a_sync_ends_where_its_events_are_deleted_meanwhile(
+    registry: Registry, tenant: UUID, database: asyncpg.Pool
+) -> None:
+    """As those of a tenant that is deleted."""
+    await registry.retire(tenant, "VNO-9")
+    last = append(stream_of(tenant.bytes), events=(event(type="_names_retired", payload=b'{"names":[]}'),))
+    await appended(registry.log, last)
+    async with database.acquire() as other:
+        async with other.transaction():
+            await other.execute("SELECT FROM alias_position WHERE tenant = $1 FOR UPDATE", tenant)
+            syncing = asyncio.create_task(registry.store.sync(tenant.bytes))
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            await until(lambda: database.fetchval(waits))
+            await other.execute(
+                "DELETE FROM outbox WHERE tenant = $1 AND aggregate_type = '_names' AND version = 2", tenant
+            )
+        async with asyncio.timeout(5):
+            assert await syncing == 1
 
 
 async def test_tables_that_were_damaged_are_made_again_from_the_events(
