@@ -137,8 +137,11 @@ class Runner:
             kept = await fetch(self._pool, "held", tenants, self.owner, self._lease_s)
             still = {row["tenant"].bytes: row["changes"] for row in kept}
             for tenant, worker in held.items():
+                task = self._workers.get(worker)
+                if task is None:
+                    continue  # it has ended since
                 if tenant not in still:
-                    self._workers[worker].cancel()
+                    task.cancel()
                 elif still[tenant] != self._changes.get(tenant):
                     self._changes[tenant] = still[tenant]
                     worker.changed()
@@ -255,7 +258,6 @@ class Runner:
         """Those that have events there since the last time."""
         workers = [each for each in self._workers if self._outbox.partition(each.tenant) == p]
         looked = self._looked.get(p)
-        self._looked[p] = head
         near = [each for each in workers if head - each.seq < FAR_BEHIND]
         if len(near) > 1 and looked is not None and 0 <= head - looked < FAR_BEHIND:
             tenants = [PgUUID(each.tenant) for each in near]
@@ -263,6 +265,7 @@ class Runner:
                 row["tenant"].bytes for row in await fetch(self._pool, "arrived", p, looked, head, tenants)
             }
             workers = [each for each in workers if each.tenant in arrived or each not in near]
+        self._looked[p] = head  # not before Postgres has answered: it is asked again
         for each in workers:
             each.wake(head)
 

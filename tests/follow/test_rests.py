@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from gateway.http.api.rows import Named, RowReader
 from gateway.http.request import Refused
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Outbox
 from gateway.relay.position import Place, Position
 from gateway.tasks import ended
@@ -143,3 +144,74 @@ async def test_where_nothing_was_declared_leases_are_looked_at_once_a_second(
         await kept.look()
         assert looks == before + 1
         await kept.stop()
+
+
+@dataclass(eq=False)
+class Keeps:
+    """A worker that has nothing to do, and is told of commits."""
+
+    tenant: bytes
+    seq: int = 0
+    at_work: bool = False
+    told: list[int] = field(default_factory=list)
+
+    def wake(self, head: int) -> None:
+        self.told.append(head)
+
+    def share(self) -> None:
+        pass
+
+
+@pytest.fixture
+async def kept(config: Config, pool: asyncpg.Pool) -> AsyncIterator[runner.Runner]:
+    postgres = Postgres(pool, 60.0)
+    instance = await postgres.instance()
+    async with settling_without_log(config.postgres_url, postgres, 60.0) as settling:
+        outbox = Outbox(postgres, instance.partitions, settling.stands)
+        yield runner.Runner(pool, outbox, Declarations(pool, outbox), 6.0, deployed=lambda: None)
+
+
+async def test_a_commit_that_postgres_could_not_tell_of_is_told_of_once_it_answers(
+    kept: runner.Runner, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several tenants of a partition, who has the new events is asked."""
+    one, other = drive.new_tenant(), drive.new_tenant()
+    while kept._outbox.partition(one) != kept._outbox.partition(other):
+        other = drive.new_tenant()
+    workers = [Keeps(one), Keeps(other)]
+    kept._workers = dict.fromkeys(workers)  # type: ignore[arg-type]
+    monkeypatch.setattr(runner, "LOOK_EVERY_S", 0.0)
+    fails = [PostgresTrouble("away")]
+
+    async def failing(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+        if name == "arrived" and fails:
+            raise fails.pop()
+        return await fetch(pool, name, *args)
+
+    await kept._tell_heads()
+    gateway = await drive.open_gateway(drive.Place(config.postgres_url, config.redis_url))
+    (placed,) = await drive.appended(gateway.log, drive.append(drive.new_stream(one)))
+    await gateway.close()
+    assert placed.last is not None
+    for each in workers:
+        each.told.clear()
+    monkeypatch.setattr(runner, "fetch", failing)
+    await kept._tell_heads()
+    assert not fails
+    await kept._tell_heads()
+    assert [each.told for each in workers] == [[placed.last.seq], []]
+
+
+async def test_a_worker_that_ends_while_leases_are_renewed_stops_no_look(
+    kept: runner.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Keeps(drive.new_tenant())
+    kept._workers = {worker: asyncio.create_task(asyncio.sleep(60))}  # type: ignore[dict-item]
+
+    async def ends(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+        if name == "held":
+            kept._workers.popitem()[1].cancel()
+        return await fetch(pool, name, *args)
+
+    monkeypatch.setattr(runner, "fetch", ends)
+    await kept.look()
