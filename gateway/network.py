@@ -9,16 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import httpcore
+import httpx
 
 from spec.targets.addresses import is_public
+
+
+def trusted() -> ssl.SSLContext:
+    """The certificate authorities that are trusted, for all connections of the process: to read them takes
+    some 50 ms and a megabyte. Call it in a thread."""
+    return _read_authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@lru_cache(1)
+def _read_authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    return httpx.create_ssl_context()
 
 
 class RefusedAddress(OSError):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import asyncpg
@@ -149,12 +150,12 @@ class Relay:
             await self._tell_unusable(of, f"{read.pointer}: {read.error}")
             return  # its lease keeps others from looking at it all the time
         self._unusable.discard(of.id)
-        target = target_of(
-            read, environ, allow_private=self._terms.allow_private, clock=self._clock or time.time
-        )
         async with database.connection(self._pool) as conn:
             waiting = await database.stragglers(conn, of.id)
             clock = self._clock or _running_from(await database.now(conn))
+        private, unix = self._terms.allow_private, self._clock or time.time
+        making = partial(target_of, read, environ, allow_private=private, clock=unix)
+        target = await asyncio.to_thread(making)  # certificates are read
         courier = DeliveryWorker(
             self._pool, self._outbox, of, waiting, target, self._pace(read), self._metrics,
             self._names,

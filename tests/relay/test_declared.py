@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import ssl
+import threading
 import uuid
 from typing import Any
 
+import httpx
 import pytest
 
+from gateway import network
 from gateway.catalog import specs, tenants
 from gateway.relay import after_deploys, subscriptions
 from tests.relay.conftest import Bench, until
@@ -104,3 +108,25 @@ async def test_a_relay_looks_specs_up_after_they_changed_and_not_before(
         serving[0] = object()
         await relay.look()
         assert looks > 0
+
+
+async def test_certificates_are_read_beside_the_event_loop_and_once_for_all_targets(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes tens of milliseconds, in which a gateway would do nothing else."""
+    readers: list[threading.Thread] = []
+    read = httpx.create_ssl_context
+
+    def noted() -> ssl.SSLContext:
+        readers.append(threading.current_thread())
+        return read()
+
+    monkeypatch.setattr(httpx, "create_ssl_context", noted)
+    network._read_authorities.cache_clear()
+    for name in ("one", "other"):
+        await bench.put(name, {"type": "webhook", "url": receiver.url, "secret": SECRET})
+    await bench.append([new_id()])
+    async with bench.relaying():
+        await until(lambda: len(receiver.deliveries) == 2)
+    assert len(readers) == 1
+    assert readers[0] is not threading.main_thread()

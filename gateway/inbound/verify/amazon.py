@@ -18,13 +18,13 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import httpcore
-import httpx
 
 from gateway import __version__
 from gateway.buckets import Buckets
 from gateway.inbound.results import Deferred
 from gateway.inbound.verify import sns
 from gateway.inbound.verify.sns import Certificate
+from gateway.network import trusted
 
 logger = logging.getLogger("sluice.intake")
 
@@ -148,7 +148,7 @@ class Amazon:
     async def _opened(self) -> httpcore.AsyncConnectionPool:
         """Made when it is first asked for: to read the authorities takes a while, and few need it."""
         if self._trusted is None:
-            self._trusted = await asyncio.to_thread(httpx.create_ssl_context)
+            self._trusted = await asyncio.to_thread(trusted)
         if self._pool is None:
             self._pool = httpcore.AsyncConnectionPool(
                 ssl_context=self._trusted,

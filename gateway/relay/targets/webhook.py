@@ -4,16 +4,14 @@ no proxies of the environment."""
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import httpcore
-import httpx
 
 from gateway import __version__
-from gateway.network import GuardedNetwork, RefusedAddress
+from gateway.network import GuardedNetwork, RefusedAddress, trusted
 from gateway.relay.schedule import retry_after_s
 from gateway.relay.targets.contract import (
     RESPONSE_BYTES_KEPT,
@@ -35,7 +33,7 @@ _KEEPALIVE_S: Final = 30.0
 
 
 class WebhookTarget:
-    """`clock` gives Unix seconds; `trusted` the certificates that are trusted, else the usual ones."""
+    """`clock` gives Unix seconds. To be made in a thread (gateway/network.py)."""
 
     def __init__(
         self,
@@ -45,7 +43,6 @@ class WebhookTarget:
         allow_private: bool,
         clock: Callable[[], float] = time.time,
         timeout_s: float = SEND_TIMEOUT_S,
-        trusted: ssl.SSLContext | None = None,
     ) -> None:
         self._declared = declared
         self._environ = environ
@@ -54,7 +51,7 @@ class WebhookTarget:
         self._timeout_s = timeout_s
         self._agent = f"sluice/{__version__}".encode()
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=trusted or httpx.create_ssl_context(),
+            ssl_context=trusted(),
             max_connections=_CONNECTIONS_MAX,
             keepalive_expiry=_KEEPALIVE_S,
             network_backend=GuardedNetwork(allow_private=allow_private),
