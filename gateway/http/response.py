@@ -74,7 +74,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
     def head(self) -> bytes:
         """Its header as it is sent, each line with its CR LF."""
         if self.status == 200:
-            return head_lines(self.body, self.more)
+            return head_with(self.body, _lines(self.more) if self.more else b"")
         return _ALWAYS + _lines(self.more)
 
 

@@ -92,7 +92,7 @@ async def _append(
     options: Options, connections: int, kind: Kind, workers: int | None, stand: Stand
 ) -> Measured:
     async with stand.gateway(workers=workers) as served:
-        headers = usual_headers(stand) | kind.headers
+        headers = usual_headers(stand.key) | kind.headers
         return await post(options, connections, stand, served, kind.paths, kind.body, headers, kind.units)
 
 

@@ -79,8 +79,8 @@ async def _append(
 async def _page(options: Options, connections: int, path: str, stand: Stand) -> Measured:
     paths = [orders.append_path(key) for key in orders.keys(options.streams)]
     async with stand.gateway(settings=_settings(True)) as served:
-        fill(served, stand, [f"/{orders.TYPE}/{SHORT}"], orders.batch_body(10))
-        fill(served, stand, [f"/{orders.TYPE}/{LONG}"] * (10_000 // BATCH), orders.batch_body(BATCH))
+        fill(served, stand.key, [f"/{orders.TYPE}/{SHORT}"], orders.batch_body(10))
+        fill(served, stand.key, [f"/{orders.TYPE}/{LONG}"] * (10_000 // BATCH), orders.batch_body(BATCH))
         async with _signed_in(stand, served) as person:
             pages = Traffic(
                 host=served.host,

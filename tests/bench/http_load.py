@@ -89,28 +89,28 @@ def _traffic(
         warm_up_s=options.warm_up_s,
         paths=list(paths),
         expected=expected,
-        headers=usual_headers(stand),
+        headers=usual_headers(stand.key),
     )
 
 
-def usual_headers(stand: Stand) -> dict[str, str]:
-    return {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"}
+def usual_headers(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
 
-def deploy(served: Served, stand: Stand, spec: bytes) -> None:
+def deploy(served: Served, key: str, spec: bytes) -> None:
     """In place of the spec that the stand begins with. Raises urllib.error.HTTPError where it is refused."""
     request = urllib.request.Request(
-        f"http://{served.host}:{served.port}/_/spec?force=true", spec, usual_headers(stand), method="PUT"
+        f"http://{served.host}:{served.port}/_/spec?force=true", spec, usual_headers(key), method="PUT"
     )
     with urllib.request.urlopen(request, timeout=FILL_TIMEOUT_S):
         pass
 
 
 def fill(
-    served: Served, stand: Stand, paths: Sequence[str], body: str, more: Mapping[str, str] | None = None
+    served: Served, key: str, paths: Sequence[str], body: str, more: Mapping[str, str] | None = None
 ) -> None:
     """The same to all of them, once, with `more` headers. Raises RuntimeError when an append is refused."""
-    headers = {**usual_headers(stand), **(more or {})}
+    headers = {**usual_headers(key), **(more or {})}
     connection = http.client.HTTPConnection(served.host, served.port, timeout=FILL_TIMEOUT_S)
     for path in paths:
         connection.request("POST", path, body, headers)

@@ -83,7 +83,7 @@ def _declare(served: Served, stand: Stand, own: int, others: int) -> None:
     types[NOTE] = {"events": {NOTED: {"schema": {}}}}
     types["bench_other"] = {"events": {"was_done": {"schema": {}, "implications": [EMIT] * others}}}
     types[orders.TYPE]["events"][orders.EVENT]["implications"] = [EMIT] * own
-    deploy(served, stand, json.dumps(document).encode())
+    deploy(served, stand.key, json.dumps(document).encode())
 
 
 if __name__ == "__main__":

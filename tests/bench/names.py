@@ -66,7 +66,7 @@ async def _read(options: Options, connections: int, by: str, stand: Stand) -> Me
     aggregates = [f"/{orders.TYPE}/{key}" for key in orders.keys(READ)]
     async with stand.gateway() as served:
         _declare(served, stand, "public_id")
-        fill(served, stand, aggregates, orders.batch_body(EVENTS), {"Prefer": "wait"})
+        fill(served, stand.key, aggregates, orders.batch_body(EVENTS), {"Prefer": "wait"})
         aliases = [f"/{orders.TYPE}/@VNO-{number}" for number in range(1, READ + 1)]
         return await get(options, connections, stand, served, aggregates if by == "key" else aliases)
 
@@ -74,7 +74,7 @@ async def _read(options: Options, connections: int, by: str, stand: Stand) -> Me
 def _declare(served: Served, stand: Stand, names: str) -> None:
     document = json.loads(bundled_spec())
     document["spec"] |= DECLARED[names]
-    deploy(served, stand, json.dumps(document).encode())
+    deploy(served, stand.key, json.dumps(document).encode())
 
 
 if __name__ == "__main__":

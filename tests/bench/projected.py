@@ -70,15 +70,20 @@ async def _append_beside_a_relay(options: Options, connections: int, stand: Stan
 
 async def _post(options: Options, connections: int, count: int, stand: Stand, served: Served) -> Measured:
     paths = [orders.append_path(key) for key in orders.keys(options.streams)]
-    document = json.loads(bundled_spec())
-    document["spec"]["projections"] = {f"p{n}": PROJECTION for n in range(count)}
-    deploy(served, stand, json.dumps(document).encode())
-    if count:
-        await _serve(served.postgres_url, count)
+    await begin(served, stand.key, count)
     measured = await post(options, connections, stand, served, paths, orders.append_body())
     if count:
         print(f"events behind at the end: {await _behind(served.postgres_url):,}", file=sys.stderr)
     return measured
+
+
+async def begin(served: Served, key: str, count: int) -> None:
+    """Deploys so many projections, and returns once they serve. Raises TimeoutError."""
+    document = json.loads(bundled_spec())
+    document["spec"]["projections"] = {f"p{n}": PROJECTION for n in range(count)}
+    deploy(served, key, json.dumps(document).encode())
+    if count:
+        await _serve(served.postgres_url, count)
 
 
 async def _serve(postgres_url: str, count: int) -> None:

@@ -34,7 +34,7 @@ def scenarios(options: Options) -> list[Scenario]:
 async def _read(options: Options, connections: int, subresource: str, events: int, stand: Stand) -> Measured:
     aggregates = [f"/{orders.TYPE}/{key}" for key in orders.keys(STREAMS)]
     async with stand.gateway() as served:
-        fill(served, stand, aggregates, orders.batch_body(events))
+        fill(served, stand.key, aggregates, orders.batch_body(events))
         return await get(options, connections, stand, served, [path + subresource for path in aggregates])
 
 

@@ -149,10 +149,10 @@ async def _round(
     writers: int,
     seconds: float,
 ) -> float:
-    deploy(served, stand, _spec(ruled))
+    deploy(served, stand.key, _spec(ruled))
     actor = json.dumps(orders.ACTOR)
     stock = f'{{"data":{{"quantity":{STOCK}}},"metadata":{{"actor":{actor}}}}}'
-    fill(served, stand, [f"{PATH}/was_stocked"], stock)
+    fill(served, stand.key, [f"{PATH}/was_stocked"], stock)
     tally, connections = Tally(), [Connection(served, stand.key) for _ in range(writers)]
     for each in connections:
         await each.open()

@@ -63,7 +63,7 @@ def _declare(served: Served, stand: Stand, ruled: str) -> None:
         types[orders.TYPE]["events"][orders.EVENT]["rules"] = RULES
     else:
         types[ruled] = OTHER
-    deploy(served, stand, json.dumps(document).encode())
+    deploy(served, stand.key, json.dumps(document).encode())
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ async def _measure(rates: Sequence[int], seconds: float) -> None:
 
 async def _one(stand: Stand, per_s: int, seconds: float) -> list[float]:
     async with stand.gateway() as served:
-        deploy(served, stand, json.dumps(SPEC).encode())
+        deploy(served, stand.key, json.dumps(SPEC).encode())
         connection = await asyncpg.connect(served.postgres_url)
         try:
             headers = {"Authorization": f"Bearer {stand.key}"}

@@ -62,7 +62,7 @@ def _declare(served: Served, stand: Stand, name: str) -> None:
         types[name] = OTHER
     else:
         types[orders.TYPE]["events"][orders.EVENT] |= DECLARED[name]
-    deploy(served, stand, json.dumps(document).encode())
+    deploy(served, stand.key, json.dumps(document).encode())
 
 
 if __name__ == "__main__":

@@ -283,3 +283,12 @@ def test_the_gateways_benchmark_says_what_it_measured() -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^even +[0-9,]+/s .*; swaps [0-9.]+; ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_two_ways_are_compared_slice_by_slice() -> None:
+    argv = [sys.executable, "-m", "tests.bench.beside", "webhook", "--slices", "2", "--seconds", "0.2"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^webhook: [0-9,]+/s; CPU in µs: gateway ", done.stdout, re.MULTILINE)
+    assert re.search(r"^webhook, of plain: rate [0-9.]+ \(half of the slices", done.stdout, re.MULTILINE)

@@ -87,7 +87,7 @@ async def _known(options: Options, connections: int, stand: Stand) -> Measured:
         shipped = json.dumps({"data": {"sku": KNOWN}, "metadata": {"actor": orders.ACTOR}}).encode()
         path = f"/{orders.TYPE}/{orders.SINGLETON}/{SHIPPED}"
         request = urllib.request.Request(
-            f"http://{served.host}:{served.port}{path}", shipped, usual_headers(stand)
+            f"http://{served.host}:{served.port}{path}", shipped, usual_headers(stand.key)
         )
         with urllib.request.urlopen(request, timeout=FILL_TIMEOUT_S) as answer:
             after = json.load(answer)["position"]
@@ -114,7 +114,7 @@ def _body(
 def _declare(served: Served, stand: Stand, event: str, tags: list[str]) -> None:
     document = json.loads(bundled_spec())
     document["spec"]["aggregate_types"][orders.TYPE]["events"][event]["tags"] = tags
-    deploy(served, stand, json.dumps(document).encode())
+    deploy(served, stand.key, json.dumps(document).encode())
 
 
 if __name__ == "__main__":

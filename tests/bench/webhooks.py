@@ -33,10 +33,10 @@ _ACTOR = {"type": "webhook", "id": "stripe_webhook"}
 _SCHEMA = {"type": "object"}
 Run = Callable[[Options, int, list[str], Stand], Awaitable[Measured]]
 # A source each makes as many streams; no tenant has a thousand sources.
-_SOURCES_MAX = 64
+SOURCES_MAX = 64
 
 
-def _spec(keys: list[str]) -> bytes:
+def spec_of(keys: list[str]) -> bytes:
     sources = {
         f"s{number}": {
             "provider": "github",
@@ -56,14 +56,38 @@ def _spec(keys: list[str]) -> bytes:
     ).encode()
 
 
-def _body() -> str:
+def body() -> str:
     """JSON of exactly BODY_BYTES."""
     bare = json.dumps({"action": "opened", "text": ""}, separators=(",", ":"))
     return bare[:-2] + "x" * (BODY_BYTES - len(bare)) + bare[-2:]
 
 
+def plain_body() -> str:
+    """An append of the same."""
+    return json.dumps({"data": json.loads(body()), "metadata": {"actor": _ACTOR}}, separators=(",", ":"))
+
+
+def append_path(key: str) -> str:
+    return f"/webhook_log/{key}/was_received"
+
+
+def source_path(number: int) -> str:
+    return f"/_/webhooks/{TENANT}/s{number}"
+
+
+def signed_headers(text: str) -> dict[str, str]:
+    """With a delivery id of its own for each request."""
+    mac = hmac.new(SECRET, text.encode(), hashlib.sha256).hexdigest()
+    return {
+        "Content-Type": "application/json",
+        "X-Hub-Signature-256": f"sha256={mac}",
+        "X-GitHub-Delivery": f"bench-{SERIAL}",
+        "X-GitHub-Event": "issues",
+    }
+
+
 def scenarios(options: Options) -> list[Scenario]:
-    streams = orders.keys(min(options.streams, _SOURCES_MAX))
+    streams = orders.keys(min(options.streams, SOURCES_MAX))
     kinds = [("hot", ["stripe_webhook"]), ("streams", streams)]
     greatest = [
         Scenario(f"{how}/{name}/{connections}", "append", (status,), partial(run, options, connections, keys))
@@ -91,29 +115,21 @@ async def _paced(run: Run, options: Options, connections: int, keys: list[str], 
 
 
 async def _plain(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
-    data = json.dumps({"data": json.loads(_body()), "metadata": {"actor": _ACTOR}}, separators=(",", ":"))
-    paths = [f"/webhook_log/{key}/was_received" for key in keys]
+    paths = [append_path(key) for key in keys]
     async with stand.gateway() as served:
-        deploy(served, stand, _spec(keys))
-        return await post(options, connections, stand, served, paths, data)
+        deploy(served, stand.key, spec_of(keys))
+        return await post(options, connections, stand, served, paths, plain_body())
 
 
 async def _webhook(
     options: Options, connections: int, keys: list[str], stand: Stand, per_s: float | None = None
 ) -> Measured:
-    body = _body()
-    mac = hmac.new(SECRET, body.encode(), hashlib.sha256).hexdigest()
-    headers = {
-        "Content-Type": "application/json",
-        "X-Hub-Signature-256": f"sha256={mac}",
-        "X-GitHub-Delivery": f"bench-{SERIAL}",
-        "X-GitHub-Event": "issues",
-    }
-    paths = [f"/_/webhooks/{TENANT}/s{number}" for number in range(len(keys))]
+    text = body()
+    paths = [source_path(number) for number in range(len(keys))]
     async with stand.gateway() as served:
-        deploy(served, stand, _spec(keys))
+        deploy(served, stand.key, spec_of(keys))
         return await post(
-            options, connections, stand, served, paths, body, headers, expected=202, per_s=per_s
+            options, connections, stand, served, paths, text, signed_headers(text), expected=202, per_s=per_s
         )
 
 
