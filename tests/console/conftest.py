@@ -77,19 +77,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
     async with database(servers, template) as config:
         yield replace(config, console=True, allow_private_targets=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def gateway(config: Config) -> AsyncIterator[Served]:
     async with serving(config) as served:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def pool(config: Config) -> AsyncIterator[asyncpg.Pool]:
     async with asyncpg.create_pool(config.postgres_url, min_size=1, max_size=2) as pool:
         yield pool
@@ -100,7 +100,7 @@ async def shop(pool: asyncpg.Pool, gateway: Served) -> Account:
     return await open_account(pool, SHOP)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(

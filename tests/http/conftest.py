@@ -2,6 +2,8 @@
 
 `client` has the tenant's admin key, `reader` and `writer` the lesser ones, `stranger` none. `outbox` is the
 database. Tests that stop gateways or change settings start their own (serving.py) on `own_config`.
+
+What they share ends with the last of them: a gateway takes a fortieth of a core while no client calls it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ async def database(servers: Servers, template: str) -> AsyncIterator[Config]:
         yield Config(redis_url=servers.redis_url, postgres_url=url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
     """Settings of a gateway on the database that most of these tests share."""
     async with database(servers, template) as config:
@@ -68,26 +70,26 @@ async def own_client(own_gateway: Served, own_tenant: Account) -> AsyncIterator[
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def outbox(config: Config) -> AsyncIterator[asyncpg.Pool]:
     async with asyncpg.create_pool(config.postgres_url, min_size=1, max_size=4) as pool:
         yield pool
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def gateway(config: Config) -> AsyncIterator[Served]:
     async with serving(config) as served:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def second_gateway(config: Config, gateway: Served) -> AsyncIterator[Served]:
     """Another one of the same instance."""
     async with serving(replace(config)) as served:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def child(config: Config, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Child]:
     """Another one, as a process of its own."""
     folder: Path = tmp_path_factory.mktemp("child")
