@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 from uuid import uuid4
@@ -71,6 +72,7 @@ async def require_prepared(conn: Any) -> None:
         )
 
 
+@cache  # each pool of a gateway that starts compares them
 def released() -> tuple[Migration, ...]:
     """Every migration of this release, in order."""
     found = [

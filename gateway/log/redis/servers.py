@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
+from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -167,4 +168,5 @@ def connect(url: str, timeout_s: float, connections_max: int) -> Redis:
         decode_responses=False,
         protocol=2,
         client_name="sluice",
+        driver_info=DriverInfo(),  # else each connection reads redis-py's version from a file
     )
