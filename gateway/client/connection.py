@@ -129,6 +129,10 @@ class Following:
         if self._position is not None:
             self._keeper.processed(self._position)
 
+    def is_own(self, trouble: OSError) -> bool:
+        """Whether it is of the place where positions are saved, which no further connection mends."""
+        return trouble is self._keeper.fault
+
     def refused(self, answer: Answer) -> str:
         """Why; raises Refused unless it is worth another try."""
         refused = refusal(answer)

@@ -48,6 +48,8 @@ class Keeper:
         self._clock = clock
         self._at = clock()
         self._unsaved: str | None = None
+        self.fault: OSError | None = None
+        """Why the last position could not be saved: no fault of the network."""
 
     def processed(self, position: str) -> None:
         if self._saved is None:
@@ -58,5 +60,9 @@ class Keeper:
 
     def close(self) -> None:
         if self._saved is not None and self._unsaved is not None:
-            self._saved.save(self._unsaved)
+            try:
+                self._saved.save(self._unsaved)
+            except OSError as fault:
+                self.fault = fault
+                raise
             self._unsaved, self._at = None, self._clock()

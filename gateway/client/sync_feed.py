@@ -56,7 +56,7 @@ class FeedReader(Caller):
         `after`. Broken connections are replaced without a gap. An event counts as processed when the next one
         is requested; then its position is saved, at most once per second and at the end. After a crash,
         events since the saved position come again, with the same ids. Raises Refused if the service refuses
-        the request, and waits during all other failures."""
+        the request, and what saving a position raises; waits during all other failures."""
         return self._follow(saved, options, answers.decode_event)
 
     def follow_json(
@@ -117,6 +117,8 @@ class FeedReader(Caller):
                                     yield decode(document)
                                     following.processed()
                 except OSError as trouble:  # the gateway or the network is away: connect again
+                    if following.is_own(trouble):
+                        raise
                     why = str(trouble) or type(trouble).__name__
                 pause_s = following.pause_s(chance())
                 self._retries.repeated("following the feed", why, pause_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from gateway.client import (
     Source,
     Target,
     Unavailable,
+    connection,
 )
 from gateway.client.async_network import Connection
 from gateway.client.async_pool import Pool
@@ -229,6 +231,29 @@ async def test_a_follower_continues_from_its_saved_position(sluice: AsyncClient,
     assert [each.data for each in await taken(sluice.follow(saved, after="now"), 5)] == [3, 4, 5, 6, 7]
     await sluice.append("order", receipt.key, "was_noted", 10, actor=ADA)
     assert [each.data for each in await taken(sluice.follow(saved), 4)] == [7, 8, 9, 10]
+
+
+class Full:
+    """A place for positions on a disk that is full."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, position: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_follower_says_that_its_position_can_not_be_saved(
+    sluice: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had gone on as if the network were away, and a crash would have begun all of it again."""
+    monkeypatch.setattr(connection, "SAVE_EVERY_S", 0.0)
+    await sluice.create("order", [("was_noted", n) for n in range(3)], actor=ADA)
+    events = sluice.follow(Full())
+    async with asyncio.timeout(DEADLINE_S):
+        await anext(events)
+        with pytest.raises(OSError, match="No space left"):
+            await anext(events)
 
 
 async def test_a_follower_of_what_comes_now_skips_what_was(sluice: AsyncClient) -> None:
