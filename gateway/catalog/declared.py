@@ -43,7 +43,7 @@ class DeclaredSpecs:
         then all of them count at once."""
         read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in specs]
         # What verifies webhooks does not matter to what is closed.
-        removals = [await asyncio.to_thread(parse_deployed, row["document"]) for row in closing]
+        removals = [await asyncio.to_thread(_parsed, row["document"]) for row in closing]
         for row, found in zip(specs, read, strict=True):
             self._declare(row, *found)
         serving = dict(self.of)
@@ -81,8 +81,17 @@ _Rest = tuple[Spec, frozenset[str]]
 
 
 def _read(document: bytes, environ: Mapping[str, str]) -> tuple[Spec | Faults, _Rest | None]:
-    found = parse_deployed(document, environ)
+    found = _parsed(document, environ)
     return found, readable(document, found, environ) if isinstance(found, Faults) else None
+
+
+def _parsed(document: bytes, *environ: Mapping[str, str]) -> Spec | Faults:
+    """A bug that one tenant's document meets must not keep the specs and keys of all from being followed."""
+    try:
+        return parse_deployed(document, *environ)
+    except Exception as bug:
+        logger.exception("task_restarted")
+        return Faults((Fault("invalid_value", "", f"A bug: {type(bug).__name__}."),))
 
 
 def _shown(faults: Sequence[Fault]) -> list[str]:

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from gateway.catalog import catalog as module
-from gateway.catalog import key_look_ups, keys, specs, tenants
+from gateway.catalog import declared, key_look_ups, keys, specs, tenants
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.key_look_ups import BATCH_MAX
 from gateway.catalog.model import STALE_S, CatalogUnavailable, Principal, Scope, Tenant
@@ -357,6 +357,27 @@ async def test_a_spec_that_can_not_be_read_here_leaves_the_last_one_and_is_told(
     await accepted(pool, tenant.id, document({"order": []}), force=True)
     await catalog.refresh()
     assert not catalog.unreadable
+
+
+async def test_a_bug_that_one_spec_meets_keeps_no_other_from_being_followed(
+    catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await tenants.create(pool, "other")
+    for owner in (tenant, other):
+        await accepted(pool, owner.id, ORDERS)
+    parse = declared.parse_deployed
+
+    def stumbles(text: bytes, *args: Any) -> Any:
+        if b"stumble" in text:
+            raise KeyError("a bug")
+        return parse(text, *args)
+
+    monkeypatch.setattr(declared, "parse_deployed", stumbles)
+    await pool.execute("UPDATE spec_revision SET document = '{\"stumble\": 1}' WHERE tenant = $1", tenant.id)
+    await catalog.refresh()
+    assert catalog.deployed(other.id) is not None
+    assert catalog.unserved(tenant.id)
+    assert catalog.fresh
 
 
 async def test_a_spec_that_only_an_earlier_release_accepted_is_served_and_told(
