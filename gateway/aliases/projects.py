@@ -16,14 +16,14 @@ import asyncpg
 import msgspec
 
 from gateway.aliases.kinds import Aggregate, value_at
-from gateway.aliases.store import Snapshot, statement
+from gateway.aliases.store import ACQUIRE_S, Snapshot, statement
 from gateway.appends import Append
 from gateway.catalog.model import Deployed
 from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
-from gateway.postgres.connection_errors import CONNECTION_ERRORS, mapped_to
+from gateway.postgres.connection_errors import mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from spec.handlers import Path, Root
 from spec.identifiers import canonicalize
@@ -129,5 +129,6 @@ class ProjectKeys:
         return found
 
     async def _fetch(self, name: str, *args: object) -> list[Any]:
-        with mapped_to(PostgresTrouble, errors=CONNECTION_ERRORS):
-            return list(await self._pool.fetch(statement(name), *args))
+        with mapped_to(PostgresTrouble, "names: "):
+            async with self._pool.acquire(timeout=ACQUIRE_S) as conn:
+                return list(await conn.fetch(statement(name), *args))

@@ -30,7 +30,7 @@ from gateway.postgres.statements import statement_of
 statement: Final = partial(statement_of, "aliases")
 
 _EVENTS_AT_ONCE: Final = 100
-_ACQUIRE_S: Final = 5.0
+ACQUIRE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Store:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
         with mapped_to(PostgresTrouble, "names: "):
-            async with self._pool.acquire(timeout=_ACQUIRE_S) as conn:
+            async with self._pool.acquire(timeout=ACQUIRE_S) as conn:
                 yield conn
 
 

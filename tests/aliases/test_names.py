@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.aliases.projects import ProjectKeys
 from gateway.aliases.resolver import Ambiguous
 from gateway.aliases.store import Found, Snapshot
 from gateway.aliases.transfer import CannotImport, exported, plan, read
@@ -302,6 +303,24 @@ async def test_a_sync_ends_where_its_events_are_deleted_meanwhile(
             )
         async with asyncio.timeout(5):
             assert await syncing == 1
+
+
+async def test_a_claim_of_a_project_that_postgres_fails_is_its_trouble_and_no_bug(
+    registry: Registry, tenant: UUID, database: asyncpg.Pool
+) -> None:
+    """As where its disk is full: an append is refused with 503 then, as all that asks for names is."""
+
+    async def state_of(_stream: Stream, _deployed: object) -> object:
+        return {}
+
+    project = {"type": "order", "key": "$.data.key"}
+    numbered = parse({**SPEC, "public_ids": {"projects": project, "member": {"ticket": "$.data.of"}}})
+    assert isinstance(numbered, Spec), numbered
+    keys = ProjectKeys(registry.log, database, state_of)
+    creating = append(Stream(tenant.bytes, "order", KEYS[0]), events=(event(payload=b'{"key":"VNO"}'),))
+    await database.execute("ALTER TABLE project_key RENAME TO elsewhere")
+    with pytest.raises(PostgresTrouble, match="project_key"):
+        await keys.refused(numbered, creating)
 
 
 async def test_tables_that_were_damaged_are_made_again_from_the_events(
