@@ -28,19 +28,11 @@ from gateway.events import Stream
 from gateway.follow import threads
 from gateway.follow.model import Event
 from gateway.follow.threads import Steps, folding, making, taking
-from gateway.outcomes import (
-    Conflict,
-    ImplicationRefused,
-    NotCommitted,
-    NotUnique,
-    Outcome,
-    OutcomeUnknown,
-    RuleViolated,
-)
+from gateway.outcomes import Conflict, NotCommitted, Outcome, OutcomeUnknown
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch
-from gateway.reactions.outputs import append_of_saga, are_light
+from gateway.reactions.outputs import append_of_saga, are_light, why_refused
 from gateway.reactions.sagas import State, Turn, decode_state
 from gateway.reactions.waiting import Due, Stands, Turns, Waiting
 from gateway.state import Budget
@@ -315,12 +307,8 @@ class Coordinator:
                     if time.monotonic() >= until:
                         raise PostgresTrouble("a turn of a saga could not be appended in time")
                     await asyncio.sleep(AGAIN_S)
-                case RuleViolated(error=error) | ImplicationRefused(error=error):
-                    return error
-                case NotUnique(path=path):
-                    return f"{path} is another aggregate's."
                 case outcome:
-                    return f"the outcome of the append was {type(outcome).__name__}"
+                    return why_refused(outcome)
 
 
 async def _read(data: bytes) -> State:

@@ -25,22 +25,11 @@ from gateway.aggregates.judging import DeployedOf
 from gateway.appends import Append, Appended
 from gateway.catalog.model import Deployed
 from gateway.follow.threads import making
-from gateway.outcomes import (
-    ConditionFailed,
-    Declined,
-    ImplicationRefused,
-    NotCommitted,
-    NotUnique,
-    Outcome,
-    OutcomeUnknown,
-    Quarantined,
-    RuleViolated,
-    Unchanged,
-)
+from gateway.outcomes import ConditionFailed, NotCommitted, Outcome, OutcomeUnknown, Unchanged
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
 from gateway.reactions.endings import Ending, Endings
-from gateway.reactions.outputs import SCHEDULER, append_of, are_light, unless
+from gateway.reactions.outputs import SCHEDULER, append_of, are_light, unless, why_refused
 from gateway.reactions.timers import Emission, Watched
 from gateway.tasks import ended
 
@@ -196,18 +185,8 @@ class Firing:
                 await self._end(row, "cancelled", "an event that cancels it was committed first")
             case NotCommitted() | OutcomeUnknown():
                 await self._put_off(tenant, row, settled=isinstance(outcome, NotCommitted))
-            case Declined(refusal):
-                await self._park(tenant, row, deployed, refusal.error)
-            case RuleViolated(error=error) | ImplicationRefused(error=error):
-                await self._park(tenant, row, deployed, error)
-            case NotUnique(path=path, aggregate_type=of, key=key):
-                await self._park(tenant, row, deployed, f"{path}: {of} {key} has this value.")
-            case Quarantined(error=error):
-                await self._park(tenant, row, deployed, error)
             case _:
-                await self._park(
-                    tenant, row, deployed, f"the outcome of the append was {type(outcome).__name__}"
-                )
+                await self._park(tenant, row, deployed, why_refused(outcome))
 
     async def _park(self, tenant: bytes, row: Any, deployed: Deployed, reason: str) -> None:
         """Once the newest spec refuses it: an older one may lack what the timer appends."""

@@ -11,6 +11,14 @@ from gateway.catalog.model import Deployed
 from gateway.derived_ids import derived_id
 from gateway.events import Claim, Event, Spread, Stream, revised
 from gateway.items import Condition, Item
+from gateway.outcomes import (
+    Declined,
+    ImplicationRefused,
+    NotUnique,
+    Outcome,
+    Quarantined,
+    RuleViolated,
+)
 from gateway.reactions.timers import Emission, Watched
 
 SCHEDULER = ("system_scheduler", "event_scheduler")
@@ -25,6 +33,18 @@ def are_light(deployed: Deployed, emissions: Sequence[Emission]) -> bool:
         if event_type is not None and not event_type.is_light(bytes(each.data)):
             return False
     return True
+
+
+def why_refused(outcome: Outcome) -> str:
+    """Why an append of a reaction is refused for good, in the words of what refused it."""
+    match outcome:
+        case Declined(refusal):
+            return refusal.error
+        case RuleViolated(error=error) | ImplicationRefused(error=error) | Quarantined(error=error):
+            return error
+        case NotUnique(path=path, aggregate_type=of, key=key):
+            return f"{path}: {of} {key} has this value."
+    return f"the outcome of the append was {type(outcome).__name__}"
 
 
 def append_of(
