@@ -104,10 +104,9 @@ class Runner:
     async def start(self) -> None:
         for work, pause_s in (
             (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._slice, SLICE_EVERY_S),
-            (self._prune, PRUNE_EVERY_S),
+            (self._prune, PRUNE_EVERY_S), (self._follow_heads, HEADS_EVERY_S),
         ):  # fmt: skip
             self._tasks.append(self._loop.create_task(self._repeated.run(work, pause_s)))
-        self._tasks.append(self._loop.create_task(self._follow_heads()))
 
     async def stop(self) -> None:
         """Leases are given back."""
@@ -229,10 +228,7 @@ class Runner:
 
     async def _follow_heads(self) -> None:
         """Tells workers of commits, as long as there are any."""
-        while True:
-            if not self._workers:
-                await asyncio.sleep(HEADS_EVERY_S)
-                continue
+        if self._workers:
             with nullcontext() if self._listen is None else self._listen(self._wake):
                 while self._workers:
                     await self._tell_heads()
@@ -241,15 +237,9 @@ class Runner:
         if all(each.at_work for each in self._workers):
             await asyncio.sleep(HEADS_PAUSE_S)
             return
-        try:
-            heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
-            for p, seq in heads.items():
-                if seq != self._looked.get(p):
-                    await self._tell(p, seq)
-        except PostgresTrouble as trouble:
-            self._repeated.failed(trouble)
-            await asyncio.sleep(LOOK_EVERY_S)
-            return
+        for row in await fetch(self._pool, "heads"):
+            if row["seq"] != self._looked.get(row["p"]):
+                await self._tell(row["p"], row["seq"])
         await asyncio.sleep(HEADS_PAUSE_S)
         await set_within(self._woken, HEADS_EVERY_S)
         self._woken.clear()

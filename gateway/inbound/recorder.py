@@ -90,6 +90,9 @@ class Recorder:
             except PostgresTrouble as trouble:
                 logger.warning("delivery_log_backlog", extra={"reason": str(trouble)})
                 await asyncio.sleep(AGAIN_S)
+            except Exception:
+                logger.exception("task_restarted")
+                await asyncio.sleep(AGAIN_S)
             self._some.clear()
             if not self._waiting:
                 await set_within(self._some, max(expire_at - time.monotonic(), 0))

@@ -211,6 +211,11 @@ class _Tail:
                     self._begin_again()
                 await asyncio.sleep(_AGAIN_S)
                 continue
+            except Exception:  # a bug: followers read what it kept from them from Postgres
+                logger.exception("live_failed")
+                self._begin_again()
+                await asyncio.sleep(_AGAIN_S)
+                continue
             await asyncio.sleep(begun + round_s(told, crowd) - self._loop.time())
             if not self._look.is_set() and not await set_within(self._look, POLL_S):
                 self._elsewhere = True

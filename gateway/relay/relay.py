@@ -110,9 +110,9 @@ class Relay:
     async def start(self) -> None:
         for loop, pause_s in (
             (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._forget, FORGET_EVERY_S),
+            (self._follow_heads, HEADS_EVERY_S),
         ):  # fmt: skip
             self._tasks.append(self._loop.create_task(self._repeated.run(loop, pause_s)))
-        self._tasks.append(self._loop.create_task(self._follow_heads()))
 
     async def stop(self) -> None:
         """Deliveries under way end, STOP_S later at most; leases are released."""
@@ -188,21 +188,13 @@ class Relay:
 
     async def _follow_heads(self) -> None:
         """Tells couriers of commits, as long as there are any."""
-        while True:
-            if not self._couriers:
-                await asyncio.sleep(HEADS_EVERY_S)
-                continue
+        if self._couriers:
             with nullcontext() if self._listen is None else self._listen(self._woken.set):
                 while self._couriers:
                     await self._tell_heads()
 
     async def _tell_heads(self) -> None:
-        try:
-            heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
-        except PostgresTrouble as trouble:
-            self._repeated.failed(trouble)
-            await asyncio.sleep(LOOK_EVERY_S)
-            return
+        heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
         for courier in self._couriers:
             courier.notice(heads[courier.of.p])
         await asyncio.sleep(HEADS_PAUSE_S)

@@ -138,6 +138,27 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
     assert "delivery_log_backlog" in caplog.text
 
 
+async def test_copies_are_written_again_after_a_bug(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As uvloop's RuntimeError of a connection that is closed in this very moment."""
+    keep_soon, fails = store.keep_soon, [RuntimeError("unable to perform operation on a closed transport")]
+    written = asyncio.Event()
+
+    async def failing(*args: Any) -> None:
+        if fails:
+            raise fails.pop()
+        await keep_soon(*args)
+        written.set()
+
+    monkeypatch.setattr(store, "keep_soon", failing)
+    async with recorders.recording(pool, DAY_S, DAY_S) as recorder, asyncio.timeout(20):
+        recorder.keep(row("a"))
+        await written.wait()
+    assert await names(pool) == ["a"]
+    assert "task_restarted" in caplog.messages
+
+
 async def test_a_copy_that_postgres_does_not_take_holds_up_no_other(
     pool: asyncpg.Pool, caplog: pytest.LogCaptureFixture
 ) -> None:

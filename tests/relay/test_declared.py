@@ -8,12 +8,15 @@ import threading
 import uuid
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
 from gateway import network
 from gateway.catalog import specs, tenants
 from gateway.relay import after_deploys, subscriptions
+from gateway.relay import relay as relay_module
+from gateway.relay.database import fetch
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, WebReceiver
 from tests.support.accounts import SPEC
@@ -130,3 +133,24 @@ async def test_certificates_are_read_beside_the_event_loop_and_once_for_all_targ
         await until(lambda: len(receiver.deliveries) == 2)
     assert len(readers) == 1
     assert readers[0] is not threading.main_thread()
+
+
+async def test_commits_are_told_of_again_after_a_bug(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As uvloop's RuntimeError of a connection that is closed in this very moment: nothing was delivered any
+    more."""
+    fails = [RuntimeError("unable to perform operation on a closed transport")]
+
+    async def failing(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+        if name == "heads" and fails:
+            raise fails.pop()
+        return await fetch(pool, name, *args)
+
+    monkeypatch.setattr(relay_module, "fetch", failing)
+    await bench.put("all", {"type": "webhook", "url": receiver.url, "secret": SECRET})
+    async with bench.relaying():
+        for n in range(1, 4):
+            await bench.append([new_id()])
+            await until(lambda: len(receiver.deliveries) == n)  # noqa: B023
+    assert not fails

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
 from typing import cast
 
 from msgspec.structs import replace
@@ -11,8 +13,9 @@ from gateway.events import Event, Recorded, Stream
 from gateway.log.entries import SequencedAppend
 from gateway.relay.channel import Batch, Channel, Following, Known
 from gateway.relay.live import _Tail
-from gateway.relay.outbox import Entry, Filter, Outbox
+from gateway.relay.outbox import Entry, Filter, Outbox, Stretch
 from gateway.relay.position import Place
+from gateway.tasks import ended
 
 TENANT = bytes(16)
 STREAM = Stream(TENANT, "order", "a")
@@ -202,6 +205,42 @@ async def test_a_tail_holds_so_many_bytes_of_what_is_committed_until_it_looks() 
         tail._committed_here([SequencedAppend(STREAM, b"", events, bytes(32), (), b"", n, n)])
         assert sum(len(each.events[0].payload or b"") for each in tail._pending) < 4 * 1024 * 1024
     tail.stop()
+
+
+class Stumbles:
+    """An outbox whose first look ends in a bug."""
+
+    looks = 0
+
+    async def end_of(self, p: int) -> Place:
+        self.looks += 1
+        if self.looks == 1:
+            raise RuntimeError("unable to perform operation on a closed transport")
+        return place(10)
+
+    async def stretch_of(self, *_: object) -> Stretch:
+        return Stretch((), place(10), 10, 0, within=False)
+
+    async def tagged(self, entries: Sequence[Entry], _: object) -> Sequence[Entry]:
+        return entries
+
+
+async def test_a_tail_goes_on_after_a_bug() -> None:
+    """As uvloop's RuntimeError of a connection that is closed in this very moment."""
+    tail = _Tail(0, cast("Outbox", Stumbles()), lambda: 2**20, lambda: None)
+    running = asyncio.create_task(tail._run())
+    with tail.following(Filter(TENANT), lambda _, each: form(each), None) as following:
+        while following._channel.end != place(10):
+            await asyncio.wait([running], timeout=0.01)
+            assert not running.done()
+        tail._committed_here(
+            [SequencedAppend(STREAM, b"", (entry(11).recorded.event,), bytes(32), (), b"", 11, 11)]
+        )
+        await following.wait(20)
+        taken = following.take(place(10))
+    tail.stop()
+    await ended([running])
+    assert taken is None or [each.whole() for each in taken[0]] == [b"11,"]
 
 
 KNOWN = Known(1, frozenset("abc"), frozenset({"was_noted"}))
