@@ -130,7 +130,7 @@ class Following:
             self._keeper.processed(self._position)
 
     def is_own(self, trouble: OSError) -> bool:
-        """Whether it is of the place where positions are saved, which no further connection mends."""
+        """Whether it is of the place where positions are saved, which no further connection corrects."""
         return trouble is self._keeper.fault
 
     def refused(self, answer: Answer) -> str:

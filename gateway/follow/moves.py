@@ -7,6 +7,7 @@ Owns: one look a tenant for all who wait for it, however many they are.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final
@@ -19,6 +20,8 @@ from gateway.log.read.followers import Follower
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.relay import Listen
 from gateway.tasks import set_within
+
+logger = logging.getLogger("sluice.follow")
 
 _FIRST_S: Final = 0.008
 _SLOWEST_S: Final = 0.25
@@ -84,6 +87,9 @@ class Moves:
                 try:
                     (row,) = await fetch(self._pool, "moved", UUID(tenant))
                 except PostgresTrouble:
+                    row = None
+                except Exception:  # as uvloop's RuntimeError of a connection that closes at this moment
+                    logger.exception("task_restarted")
                     row = None
                 if row is not None and tuple(row) != before:
                     before, pause_s = tuple(row), _FIRST_S

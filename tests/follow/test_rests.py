@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from gateway.config import Config
+from gateway.follow import moves as moves_module
 from gateway.follow import pace, runner
 from gateway.follow.commit import Followed
 from gateway.follow.database import fetch
@@ -238,3 +239,22 @@ async def test_commits_are_told_of_again_after_a_bug(
     await drive.until(lambda: worker.told)
     await kept.stop()
     assert "task_restarted" in caplog.messages
+
+
+async def test_readers_are_told_of_moves_after_a_bug(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant, asked = drive.new_tenant(), 0
+
+    async def failing(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise RuntimeError("unable to perform operation on a closed transport")
+        return await fetch(pool, name, *args)
+
+    monkeypatch.setattr(moves_module, "fetch", failing)
+    moves = Moves(pool, None)
+    with moves.watching(tenant) as watch:
+        await watch.wait(20)
+    assert asked == 2

@@ -225,7 +225,7 @@ class Stumbles:
         return entries
 
 
-async def test_a_tail_goes_on_after_a_bug() -> None:
+async def test_a_tail_continues_after_a_bug() -> None:
     """As uvloop's RuntimeError of a connection that is closed in this very moment."""
     tail = _Tail(0, cast("Outbox", Stumbles()), lambda: 2**20, lambda: None)
     running = asyncio.create_task(tail._run())
