@@ -160,13 +160,16 @@ def edge_of(
     bounds = LiveBounds(config, limited)
     rows = RowReader(going_out.rows, going_out.moves, outbox)
     live_rows = LiveRows(rows, keys, bounds, stopping)
+    feed = Feed(outbox, live, catalog, reads.upcasts, named, keys, bounds, aside, config)
+    lists = Lists(rows, live_rows, catalog, named, aside, config)
+    projections = Projections(rows, live_rows, going_out.declarations, catalog)
     several = SeveralAppends(log, records, catalog, outcomes, aliases, source_keys, aside, config)
     system = System(
         callers,
         operators.health,
         several,
         Bulk(log, records, catalog, keys, outcomes, aliases, aside, source_keys, config),
-        Feed(outbox, live, catalog, reads.upcasts, named, keys, bounds, aside, config),
+        feed,
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
@@ -174,7 +177,7 @@ def edge_of(
         Imports(log, records, catalog, pool, outcomes, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         Keys(catalog, admin_pool, aside, config),
-        Tickets(admin_pool, reads, aside, config),
+        Tickets(admin_pool, reads, lists, projections, feed, aside, config),
         webhooks,
         Deliveries(pool, intake, catalog, aside, config),
         Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),
@@ -192,7 +195,7 @@ def edge_of(
             stopping,
             named,
         ),
-        Projections(rows, live_rows, going_out.declarations, catalog),
+        projections,
         catalog,
         log,
         reads.upcasts,
@@ -210,7 +213,7 @@ def edge_of(
         Appends(log, records, catalog, outcomes, aliases, parents, source_keys, aside, config),
         reads,
         states,
-        Lists(rows, live_rows, catalog, named, aside, config),
+        lists,
         Contents(catalog, pool),
         Follow(log, reads.upcasts, named, keys, bounds, stopping),
         aliases,

@@ -16,8 +16,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
-Scalar = str | int | float | bool | None
+Scalar = str | int | float | Decimal | bool | None
 
 
 class Root(enum.StrEnum):

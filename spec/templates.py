@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
@@ -71,7 +72,7 @@ def read_template(value: object, pointer: str, scope: Scope, report: Report) -> 
         return ListTemplate(tuple(items))
     if isinstance(value, dict):
         return _read_object(value, pointer, scope, report)
-    assert value is None or isinstance(value, str | int | float)  # JSON has no more
+    assert value is None or isinstance(value, str | int | float | Decimal)  # JSON has no more
     return Constant(value)
 
 
@@ -102,7 +103,7 @@ def _literal(value: object) -> Template:
         return ObjectTemplate(tuple((key, _literal(item)) for key, item in value.items()))
     if isinstance(value, list):
         return ListTemplate(tuple(_literal(item) for item in value))
-    assert value is None or isinstance(value, str | int | float)  # JSON has no more
+    assert value is None or isinstance(value, str | int | float | Decimal)  # JSON has no more
     return Constant(value)
 
 

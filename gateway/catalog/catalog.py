@@ -227,7 +227,7 @@ class Catalog:
         return None if row is None else (row["path"], replace(_principal_of(row), scope=Scope.READ))
 
     async def living(self, handles: Collection[str]) -> frozenset[str]:
-        """Which of these keys are alive, by Postgres. Raises CatalogUnavailable."""
+        """Which of these keys are alive, and no suspended tenant's. Raises CatalogUnavailable."""
         async with self._connection(self._key_pool) as conn:
             rows = await conn.fetch(statement("living_keys"), list(handles))
         return frozenset([row["handle"] for row in rows])

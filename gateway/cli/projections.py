@@ -67,6 +67,11 @@ def _full_name(each: Stands) -> str:
     return each.name if each.kind == "projection" else f"list:{each.name}"
 
 
+def _document(each: Stands) -> dict[str, Any]:
+    """As it is printed: with the name that commands take."""
+    return {**each.document, "name": _full_name(each)}
+
+
 def _at(name: str) -> tuple[str, str]:
     """Kind and name."""
     return ("list", name.removeprefix("list:")) if name.startswith("list:") else ("projection", name)
@@ -79,7 +84,7 @@ def list_(
     """List a tenant's lists and projections."""
     every = _standings(postgres, tenant)
     if as_json:
-        print_json([{**each.document, "name": _full_name(each)} for each in every])
+        print_json([_document(each) for each in every])
         return
     rows = []
     for each in every:
@@ -97,7 +102,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print the status of a list or projection as JSON, with the latest events that did not fit."""
-    print_json(_found(name, tenant, postgres).document, indent=None if as_json else 2)
+    print_json(_document(_found(name, tenant, postgres)), indent=None if as_json else 2)
 
 
 def _found(name: str, tenant: str, postgres: str | None) -> Stands:
@@ -119,7 +124,7 @@ def status(
     """Show the lag of each list and projection, and the progress of builds."""
     every = _standings(postgres, tenant)
     if as_json:
-        print_json([{**each.document, "name": _full_name(each)} for each in every])
+        print_json([_document(each) for each in every])
         return
     print_table(["name", "state", "behind", "build", "events/s", "left"], [_row(each) for each in every])
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 TYPES = {"number": "numeric", "boolean": "boolean"}
-"""Of columns whose values are all of this JSON type; every other column is text."""
+"""Of columns whose values are all of this JSON type; every other column is text. A later value of another
+type is NULL there: a cast that fails would fail the query of all rows."""
 
 
 def create_view(tenant: UUID, kind: str, name: str, by: Sequence[str], types: Mapping[str, str]) -> str:
@@ -37,9 +38,11 @@ def _column(field: str, name: str, json_type: str | None) -> str:
         case "metadata", _, time:
             return f"to_timestamp(r.{time}_ms / 1000.0) AS {_quoted(name)}"
     path = ", ".join(map(_literal, field.split(".")))
-    value = f"convert_from(r.data, 'UTF8')::jsonb #>> ARRAY[{path}]"
+    data = "convert_from(r.data, 'UTF8')::jsonb"
+    value = f"{data} #>> ARRAY[{path}]"
     if json_type in TYPES:
-        value = f"({value})::{TYPES[json_type]}"
+        is_it = f"jsonb_typeof({data} #> ARRAY[{path}]) = '{json_type}'"
+        value = f"CASE WHEN {is_it} THEN ({value})::{TYPES[json_type]} END"
     return f"{value} AS {_quoted(name)}"
 
 

@@ -40,7 +40,8 @@ def test_what_a_spec_declares_is_listed_paused_built_again_and_dropped(sluice: S
     assert every["totals"]["state"] == "building"
     for name in every:
         assert sluice("projections", "pause", name).out == f"{name} is paused\n"
-        assert json.loads(sluice("projections", "show", name).out)["state"] == "paused"
+        shown = json.loads(sluice("projections", "show", name).out)
+        assert (shown["name"], shown["state"]) == (name, "paused")
         assert sluice("projections", "resume", name).code == 0
         assert sluice("projections", "rebuild", name).code == 0
         assert name in sluice("projections", "status").out

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.follow.conftest import Shop
-from tests.support.calls import NDJSON, batch, new_id, refused
+from tests.support.calls import JSON, NDJSON, batch, new_id, refused
 
 
 async def test_a_list_has_each_aggregate_with_its_state(shop: Shop) -> None:
@@ -70,6 +70,41 @@ async def test_what_is_not_of_the_list_is_refused(shop: Shop) -> None:
     refused(await shop.client.request("QUERY", "/order", json={"limt": 1}), 422, "unknown_field", "limt")
     refused(await shop.client.post("/order/_query", json={"where": {"equals": ["@.total"]}}), 422,
             "invalid_field", "where.equals")  # fmt: skip
+    for where, path in (
+        ([], "where"),
+        ({"exists": "status"}, "where.exists"),
+        ({"and": [{"equals": ["$.status", 1]}]}, "where.and[0].equals[0]"),
+    ):
+        told = refused(
+            await shop.client.post("/order/_query", json={"where": where}), 422, "invalid_field", path
+        )
+        assert '{"exists": "@.status"}' in told["error"]
+        assert "$" not in told["error"]
+
+
+async def test_a_query_compares_with_numbers_of_any_size(shop: Shop) -> None:
+    huge = "1e400", "1" + "0" * 5_000
+    for number in huge:
+        body = f'{{"data":{{"total":{number}}},"metadata":{{"actor":{{"type":"user","id":"global"}}}}}}'
+        made = await shop.client.post(f"/order/{new_id()}/was_placed", content=body, headers=JSON)
+        assert made.status_code == 201, made.text
+    position = made.json()["position"]
+    for number, other in (huge, huge[::-1]):
+        for where in (
+            f'{{"equals":["@.total",{number}]}}',
+            f'{{"total":{number}}}',
+            f'{{"in":["@.total",[1,{number}]]}}',
+            f'{{"and":[{{"gte":["@.total",{number}]}},{{"lte":["@.total",{number}]}}]}}',
+            f'{{"not":{{"equals":["@.total",{{"$literal":{other}}}]}}}}',
+        ):
+            body = f'{{"where":{where},"count":true,"fields":[],"after":"{position}","wait":10}}'
+            asked = await shop.client.post("/order/_query", content=body, headers=JSON)
+            assert asked.status_code == 200, asked.text
+            assert asked.json()["count"] == 1, where
+    for inside in (f"[{huge[0]}]", f'{{"a":{huge[1]}}}'):
+        body = f'{{"where":{{"equals":["@.total",{inside}]}},"count":true}}'
+        asked = await shop.client.post("/order/_query", content=body, headers=JSON)
+        assert (asked.status_code, asked.json().get("count")) == (200, 0), asked.text
 
 
 async def test_a_query_has_a_hundred_tests_at_most(shop: Shop) -> None:

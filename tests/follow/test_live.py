@@ -84,3 +84,24 @@ async def test_one_row_of_a_projection_is_followed_before_it_is_there(shop: Shop
 async def test_rows_are_live_without_aliases(shop: Shop) -> None:
     answer = await shop.client.get("/order?keys=alias", headers={"accept": "text/event-stream"})
     refused(answer, 422, "invalid_field", "aliases")
+
+
+async def test_a_ticket_is_refused_as_its_live_rows_would_be(shop: Shop) -> None:
+    """The page of an EventSource is not told why its stream is refused."""
+    for path in (
+        "/order?filter[colour]=red",
+        "/order?limit=0",
+        "/order?after=x",
+        "/order?aliases=true",
+        "/_/projections/customer_totals?filter[colour]=red",
+        "/_/projections/customer_totals/none?fields=spent",
+        "/_/projections/list:customer",
+    ):
+        answer = await shop.client.post("/_/tickets", json={"path": path})
+        itself = await shop.client.get(path, headers={"accept": "text/event-stream"})
+        assert (answer.status_code, answer.json()) == (itself.status_code, itself.json())
+        assert answer.status_code in (400, 404, 422)
+    unlisted = await shop.client.post("/_/tickets", json={"path": "/customer"})
+    refused(unlisted, 422, "not_listed", "type", ("listed",))
+    for path in ("/order?filter[status]=open", f"/_/projections/customer_totals/{new_id()}"):
+        assert (await shop.client.post("/_/tickets", json={"path": path})).status_code == 201

@@ -12,6 +12,7 @@ import pytest
 from gateway.catalog import keys
 from gateway.catalog.model import Scope
 from gateway.catalog.tenants import named
+from gateway.errors import Refusal
 from gateway.http.key_watch import Watched
 from tests.http.raw import connected, request
 from tests.support.accounts import Account, open_account, revoked
@@ -133,8 +134,8 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set once the gateway has told a request under way that its key has ended."""
     told, end = asyncio.Event(), Watched.end
 
-    def tell(self: Watched) -> None:
-        end(self)
+    def tell(self: Watched, refusal: Refusal) -> None:
+        end(self, refusal)
         told.set()
 
     monkeypatch.setattr(Watched, "end", tell)

@@ -296,7 +296,9 @@ async def test_a_ticket_is_refused_as_its_stream_would_be(client: httpx.AsyncCli
     keys = [await made(client, scope="read", only=only) for only in (["order"], [f"order/{new_id()}"])]
     for text, paths in (
         (client.headers["authorization"].removeprefix("Bearer "),
-            ["/ordr/global/events", "/order/nothing/events", "/_/feed?typs=a", "/order/global/events?a=1"]),
+            ["/ordr/global/events", "/order/nothing/events", "/_/feed?typs=a", "/order/global/events?a=1",
+             "/order/global/events?from=x", "/_/feed?types=ordr", "/_/feed?after=x", "/_/feed?order=desc",
+             "/_/projections/some", "/_/projections/some/global", "/ordr"]),
         (keys[0]["key"], ["/config/global/events", "/_/projections/some"]),
         (keys[1]["key"], [f"/order/{new_id()}/events", "/config/global/events"]),
     ):  # fmt: skip

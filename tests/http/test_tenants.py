@@ -131,6 +131,31 @@ async def test_a_suspended_tenant_is_refused_everywhere_until_it_resumes(
     await appended(client, "order", "global", "was_noted")
 
 
+async def test_what_waits_ends_once_its_tenant_is_suspended(
+    gateway: Served, operator: httpx.AsyncClient, client: httpx.AsyncClient, tenant: Account
+) -> None:
+    await appended(client, "order", "global", "was_noted")
+    end = (await client.get("/_/feed")).json()["position"]
+    ticket = (await client.post("/_/tickets", json={"path": "/_/feed"})).json()["ticket"]
+    live = {"accept": "text/event-stream"}
+    async with (
+        new_client(gateway.url, None) as browser,
+        client.stream("GET", "/order/global/events", headers=live) as events,
+        client.stream("GET", "/_/feed", headers=live) as feed,
+        browser.stream("GET", f"/_/feed?ticket={ticket}") as ticketed,
+    ):
+        streams = [each.aiter_lines() for each in (events, feed, ticketed)]
+        for lines in streams:
+            assert (await anext(lines)).startswith("id: ")
+        waiting = asyncio.create_task(client.get(f"/_/feed?after={end}&wait=60"))
+        await client.get("/_/feed")
+        assert (await operator.post(f"/_/tenants/{tenant.id}/suspend")).status_code == 200
+        async with asyncio.timeout(5):
+            for lines in streams:
+                assert [line async for line in lines if line.startswith("id: ")] == []
+            refused(await waiting, 403, "tenant_suspended")
+
+
 @pytest.mark.parametrize("path", ["/order/global/was_noted", "/order/global", "/_/append", "/_/bulk"])
 async def test_what_comes_slowly_is_not_stored_once_its_tenant_is_suspended(
     operator: httpx.AsyncClient, client: httpx.AsyncClient, tenant: Account, path: str

@@ -43,7 +43,7 @@ from gateway.http.api.bulk_responses import PIECE_BYTES, ConditionMissed, Doubte
 from gateway.http.api.bulk_run import Broken, Line, Run
 from gateway.http.api.several import place_in, receipt_of_several
 from gateway.http.api.source_keys import SOURCE, NamedLine, Names, SourceKeys
-from gateway.http.authentication import UNAUTHORIZED, not_stored
+from gateway.http.authentication import not_stored
 from gateway.http.correlation import correlation_id_of
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
@@ -151,7 +151,7 @@ class Bulk:
                 while at < len(several):
                     await run.room()
                     if request.key.ended:
-                        raise Refused(UNAUTHORIZED)
+                        raise Refused(request.key.ended)
                     part = several[at : at + min(_AT_A_TIME, LINES_MAX - number)]
                     meant = await self._named(request, part), await self._foreign(request, part)
                     judged, count = self._judge(request, part, number + 1, meant)

@@ -49,7 +49,6 @@ from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.named_answers import NamedAnswers, Wanted, wanted
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.api.upcasts import Upcasts
-from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.json_body import decoded
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
@@ -108,6 +107,10 @@ class Feed:
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """In the form that `Accept` asks for. Raises Refused."""
         await self._feed(principal, scope, receive, send, ())
+
+    async def require_followed(self, principal: Principal, query: Parameters) -> None:
+        """Raises Refused as a live stream with this query would."""
+        await self._queries.asked(principal, query, None, (), is_newest_first(query, live=True))
 
     async def _feed(
         self, principal: Principal, scope: Scope, receive: Receive, send: Send, items: Items
@@ -187,7 +190,7 @@ class Feed:
             try:
                 while not (gone.done() or self._live.stopping.is_set()):
                     if key.ended:
-                        raise Refused(UNAUTHORIZED)
+                        raise Refused(key.ended)
                     taken = following.take(page.position.at(page.p))
                     if taken is None:
                         page = await self._page(asked, page.position, limit, PAGE_BYTES)
@@ -351,7 +354,7 @@ class Feed:
                     await taken(send)
                     page = await ahead
                     if key.ended:
-                        raise Refused(UNAUTHORIZED)
+                        raise Refused(key.ended)
             await send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()

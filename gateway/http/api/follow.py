@@ -29,7 +29,6 @@ from gateway.http.api.reads import (
 )
 from gateway.http.api.upcasts import Upcasts
 from gateway.http.asgi_extension import AT_ONCE
-from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Message, Receive, Refused, Send
@@ -49,6 +48,15 @@ _HEARTBEAT_S = 15.0
 _CR, _LF = b"\r\n"  # numbers: to look for one in bytes takes a fifth of the time of looking for bytes
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _WEIGHT = re.compile(rb"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
+
+
+def followed(subject: Subject, query: Parameters) -> tuple[int, bool]:
+    """The version where a live stream begins, and whether its data are of the present revision. Raises
+    Refused."""
+    first = read_range(subject, query, PAGE_EVENTS_MAX).first
+    query.choice("order", ("asc",), "asc")
+    is_strong(query)
+    return first, query.boolean("upcast")
 
 
 def wanted_stream(accept: bytes | None, offered: Sequence[bytes] = (SSE, NDJSON)) -> bytes | None:
@@ -122,7 +130,7 @@ class Follow:
                 await taken(send)
                 wanted, page = rest, await self._page(rest, strong, upcast)
                 if key.ended:
-                    raise Refused(UNAUTHORIZED)
+                    raise Refused(key.ended)
                 lines = await self._lines(page, names)
         await send({"type": "http.response.body", "body": b""})
 
@@ -140,10 +148,7 @@ class Follow:
     ) -> None:
         """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes or the key
         ends: no `limit` ends it, but one that can't be read is refused. `holder` is the handle of the key."""
-        following = read_range(subject, query, PAGE_EVENTS_MAX).first
-        query.choice("order", ("asc",), "asc")
-        upcast = query.boolean("upcast")
-        is_strong(query)
+        following, upcast = followed(subject, query)
         resumed = head.joined(b"last-event-id")
         if resumed is not None:
             following = _resumed(resumed) + 1

@@ -28,6 +28,12 @@ TEXT_BYTES_MAX: Final = 1000
 """Of a string that is compared: rows are in order by so many bytes (gateway/follow/sort_values.py)."""
 
 
+_TESTS_ARE: Final = (
+    "A test is an object of one key that compares a field of rows with a value, as in "
+    '{"equals": ["@.status", "paid"]} or {"exists": "@.status"}.'
+)
+
+
 def ordered(field: str, operator: str, value: bytes) -> Test:
     """Greater or less than a number, a string, or a boolean, among values of its kind."""
     low, high = sort_values.bounds(value)
@@ -62,7 +68,8 @@ def read_where(value: object, by: Sequence[str]) -> Test:
     if len(report):
         fault = report.faults()[0]
         path = re.sub(r"/([0-9]+)(?=/|$)", r"[\1]", fault.pointer).strip("/").replace("/", ".")
-        raise invalid(path, fault.error)
+        of_handlers = fault.code in ("invalid_operation", "invalid_path")  # whose words name `$.data`, too
+        raise invalid(path, _TESTS_ARE if of_handlers else fault.error)
     return _test(predicate, by)
 
 

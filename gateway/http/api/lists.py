@@ -69,17 +69,24 @@ class Lists:
         send: Send,
     ) -> None:
         """A page, by the query's parameters; live where `Accept` asks for that."""
-        named = self.named(principal, aggregate_type)
-        asked, head_only = read_parameters(scope["query_string"], named.by), scope["method"] == "HEAD"
+        query, head_only = scope["query_string"], scope["method"] == "HEAD"
         if wanted_stream(head.joined(b"accept"), (SSE,)) == SSE:
-            if not wanted(Parameters(scope["query_string"]), None).nothing:
-                why = "Live rows have no aliases; request a page for rows with aliases."
-                raise Refused(Refusal("invalid_field", why, "aliases"))
+            named, asked = self.followed(principal, aggregate_type, query)
             await self._live.serve(
                 principal.handle, named, asked, None, head, receive, send, head_only=head_only
             )
         else:
-            await self._answer(named, asked, scope, send)
+            named = self.named(principal, aggregate_type)
+            await self._answer(named, read_parameters(query, named.by), scope, send)
+
+    def followed(self, principal: Principal, aggregate_type: str, query: bytes) -> tuple[Named, Asked]:
+        """What a live list is asked for. Raises Refused."""
+        named = self.named(principal, aggregate_type)
+        asked = read_parameters(query, named.by)
+        if not wanted(Parameters(query), None).nothing:
+            why = "Live rows have no aliases; request a page for rows with aliases."
+            raise Refused(Refusal("invalid_field", why, "aliases"))
+        return named, asked
 
     async def query(
         self,

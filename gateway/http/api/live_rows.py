@@ -99,7 +99,9 @@ class LiveRows:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, watch.wake))
             try:
                 await start_stream(send, SSE)
-                await self._follow(client, named, resumed, watch, lambda: gone.done() or key.ended, send)
+                await self._follow(
+                    client, named, resumed, watch, lambda: gone.done() or key.ended is not None, send
+                )
             except (PostgresTrouble, Refused):
                 pass  # the client resumes where it was, or is told then what is in the way
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -54,6 +55,14 @@ class Projections:
         why = f"There is no projection {name[:64]!r}{nearest(name, known)}."
         raise Refused(Refusal("not_found", why, "name"))
 
+    def asked(
+        self, principal: Principal, names: Mapping[str, str | None], query: bytes
+    ) -> tuple[Named, str | None, Asked]:
+        """What a request asks for, by what its path has in place of `name` and `key`. Raises Refused."""
+        named = self._named(principal, names["name"] or "")
+        key = self._key(principal, named, names["key"] or "") if "key" in names else None
+        return named, key, read_parameters(query, named.by)
+
     async def every(self, request: Request) -> Response:
         """How all stand, by name."""
         every = await self._standings(request.scope["sluice.principal"])
@@ -74,8 +83,8 @@ class Projections:
 
     async def list(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """Its rows as a list, and how it stands; live where `Accept` asks for that."""
-        named = self._named(principal, scope["path_params"]["name"] or "")
-        asked, head = read_parameters(scope["query_string"], named.by), Head(scope)
+        named, _, asked = self.asked(principal, scope["path_params"], scope["query_string"])
+        head = Head(scope)
         head_only = scope["method"] == "HEAD"
         if wanted_stream(head.joined(b"accept"), (SSE,)) == SSE:
             await self._live.serve(
@@ -98,17 +107,23 @@ class Projections:
         try:
             build, rows = await self._reader.page(named, asked)
         except Refused as refused:
-            if refused.refusal.code != "behind" or asked.after is not None:
+            if refused.refusal.code != "behind" or asked.after is not None or await self._serves(named):
                 raise
             return None
         return page_json(build, rows, asked.query)
 
+    async def _serves(self, named: Named) -> bool:
+        """Raises Refused."""
+        try:
+            return await self._reader.reading.serving(named.tenant, named.kind, named.name) is not None
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+
     async def row(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """One row; live where `Accept` asks for that."""
-        names = scope["path_params"]
-        named = self._named(principal, names["name"] or "")
-        key = self._key(principal, named, names["key"] or "")
-        asked, head = read_parameters(scope["query_string"], named.by), Head(scope)
+        named, key, asked = self.asked(principal, scope["path_params"], scope["query_string"])
+        assert key is not None
+        head = Head(scope)
         head_only = scope["method"] == "HEAD"
         if wanted_stream(head.joined(b"accept"), (SSE,)) == SSE:
             await self._live.serve(

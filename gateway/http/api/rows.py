@@ -54,7 +54,7 @@ class RowReader:
             seq = 0 if after is None else await self._seq(named, after)
             build = await self._covering(named, seq, fields)
             if build is not None or not wait_s:
-                return build or await self._refuse(named)
+                return build or await self._refuse(named, fields)
             if after is not None:
                 self.moves.hurry(named.tenant)
             until = asyncio.get_running_loop().time() + wait_s
@@ -63,7 +63,7 @@ class RowReader:
                     build = await self._covering(named, seq, fields)
                     left_s = until - asyncio.get_running_loop().time()
                     if build is not None or left_s <= 0:
-                        return build or await self._refuse(named)
+                        return build or await self._refuse(named, fields)
                     await watch.wait(left_s)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
@@ -87,13 +87,19 @@ class RowReader:
         reached = await self.reading.reached(build.id, seq)
         return build if reached is not None and reached[1] else None
 
-    async def _refuse(self, named: Named) -> Build:
+    async def _refuse(self, named: Named, fields: frozenset[str]) -> Build:
         build = await self.reading.serving(named.tenant, named.kind, named.name)
         if build is None:
             why = "The rows are being built, and served when complete; GET /_/projections has the progress."
             raise Refused(Refusal("behind", why, position=encode_position(START)))
         position = position_text(build.p, build.place)
         why = "The rows have not reached the requested position. Try again, with a longer `wait`."
+        missing = sorted(fields.difference(build.fields))
+        if missing:
+            why = (
+                f"The rows that are served are not listed by {missing[0]!r} yet; others are being built. "
+                "GET /_/projections has the progress."
+            )
         raise Refused(Refusal("behind", why, position=position))
 
     async def page(self, named: Named, asked: Asked) -> tuple[Build, Rows]:

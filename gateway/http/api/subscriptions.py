@@ -19,7 +19,6 @@ from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.api.named_answers import NamedAnswers, wanted
-from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.declared import undeclared_name
 from gateway.http.json_body import decoded, require_known
 from gateway.http.key_watch import KeyWatch
@@ -247,7 +246,7 @@ class SubscriptionPaths:
                         return _claimed(claim)
                     await asyncio.wait((gone,), timeout=min(left, _POLL_S))
                     if key.ended:
-                        raise Refused(UNAUTHORIZED)
+                        raise Refused(key.ended)
                     if gone.done():
                         return _claimed(claim)
         finally:

@@ -13,10 +13,14 @@ from gateway.catalog import tickets
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.http.api.feed import Feed
+from gateway.http.api.follow import followed
+from gateway.http.api.lists import Lists
+from gateway.http.api.projections import Projections
 from gateway.http.api.reads import Reads
 from gateway.http.authentication import narrowed, require_narrow
 from gateway.http.json_body import read_object
-from gateway.http.parameters import require_declared
+from gateway.http.parameters import Parameters, require_declared
 from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
@@ -31,8 +35,18 @@ _NO_STREAM: Final = (
 
 
 class Tickets:
-    def __init__(self, pool: asyncpg.Pool, reads: Reads, aside: Aside, config: Config) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        reads: Reads,
+        lists: Lists,
+        projections: Projections,
+        feed: Feed,
+        aside: Aside,
+        config: Config,
+    ) -> None:
         self._pool, self._reads, self._aside, self._config = pool, reads, aside, config
+        self._lists, self._projections, self._feed = lists, projections, feed
 
     async def make(self, request: Request) -> Response:
         """A ticket with what the caller's key may read, for one stream, once."""
@@ -59,13 +73,21 @@ class Tickets:
         require_narrow(principal, opened.route)
         require_declared(opened.query, opened.route.query)
         only, names = principal.only, opened.names
+        if "name" in names:
+            self._projections.asked(principal, names, opened.query)
+            return
         if "type" not in names:
+            await self._feed.require_followed(principal, Parameters(opened.query))
             return
         of, key = names["type"] or "", names.get("id")
         if only is not None and not (only.reads_any(of) if "id" in names else of in only.types):
             raise Refused(narrowed(principal))
-        if "id" not in names or (key is not None and key.startswith(SIGIL)):
+        if "id" not in names:
+            self._lists.followed(principal, of, opened.query)
+            return
+        if key is not None and key.startswith(SIGIL):
             return
         subject = await self._reads.stored(principal, of, key)
         if only is not None and not only.reads(of, subject.stream.key):
             raise Refused(narrowed(principal))
+        followed(subject, Parameters(opened.query))

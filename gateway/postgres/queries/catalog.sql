@@ -399,9 +399,10 @@ ORDER BY t.name LIMIT $3
 
 
 -- name: living_keys
--- Which of these keys are alive. $1 handles.
-SELECT handle FROM api_key
-WHERE handle = ANY ($1::text[]) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+-- Which of these keys are alive, and no tenant's that is suspended. $1 handles.
+SELECT k.handle FROM api_key k JOIN tenant t ON t.id = k.tenant
+WHERE k.handle = ANY ($1::text[]) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())
+    AND t.suspended_at IS NULL
 
 
 -- name: living_relative
