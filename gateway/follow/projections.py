@@ -282,8 +282,11 @@ class ProjectionOutput:
         value = plain(node)
         if self._projection.key_kind == "text":
             text = value if isinstance(value, str) else _as_text(node, value)
-            if text is None or "\0" in text or not 0 < len(text.encode()) <= KEY_BYTES_MAX:
+            if text is None:
                 raise Unfit(f"The key is {kind(node)}, not a string of 1 to {KEY_BYTES_MAX} bytes.")
+            size = len(text.encode())
+            if "\0" in text or not 0 < size <= KEY_BYTES_MAX:
+                raise Unfit(f"The key has {size} bytes; it may have 1 to {KEY_BYTES_MAX}, without U+0000.")
             return text
         key = canonicalize(value, self._singletons) if isinstance(value, str) else None
         if key is None:

@@ -97,6 +97,13 @@ async def test_a_row_is_found_by_any_text_that_is_its_key(shop: Shop) -> None:
         await shop.append(new_id(), "was_placed", {"place": place})
         row = await shop.get(f"/_/projections/places/{quote(place, safe='')}")
         assert (row["key"], row["data"]) == (place, {"orders": 1})
+    for place in ("", "a" * 257, "\u00e9" * 129, None):
+        await shop.append(new_id(), "was_placed", {"place": place})
+    told = await shop.get("/_/projections/places", limit=1)
+    assert [each["error"] for each in told["misfits"]] == [
+        *(f"The key has {size} bytes; it may have 1 to 256, without U+0000." for size in (0, 257, 258)),
+        "The key is null, not a string of 1 to 256 bytes.",
+    ]
 
 
 async def test_what_is_withdrawn_is_deleted_and_what_comes_back_is_built(
