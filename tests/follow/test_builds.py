@@ -190,24 +190,26 @@ async def test_what_serves_answers_while_another_is_built_beside_it(shop: Shop) 
     assert [each["key"] for each in listed["items"]] == [customer]
 
 
-async def test_a_field_that_only_the_next_build_lists_is_refused_until_that_serves(
+async def test_a_field_that_what_serves_does_not_list_yet_is_refused(
     shop: Shop, pool: asyncpg.Pool, tenant: Account
 ) -> None:
     """An answer without rows would be taken for all there are."""
     customer, path = new_id(), "/_/projections/customer_totals"
     await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
     await shop.get(path)
-    stored = Declarations(pool, Outbox(Postgres(pool), 16, settled))
-    await stored.set_paused(UUID(tenant.id), "projection", "customer_totals", True)
-    await deploy(shop, changed(by=["spent", "metadata.length"]))
-    for query in ("filter[metadata.length]=1", "sort=metadata.length,spent"):
+    listing = (
+        "UPDATE follower SET fields = $2 WHERE tenant = $1::text::uuid AND kind = 'projection' "
+        "AND name = 'customer_totals'"
+    )
+    await pool.execute(listing, tenant.id, ["spent"])
+    for query in ("filter[orders]=1", "sort=orders,spent"):
         told = refused(await shop.client.get(f"{path}?{query}&wait=0"), 503, "behind", None, ("position",))
-        assert "not listed by 'metadata.length' yet" in told["error"]
+        assert "not listed by 'orders' yet" in told["error"]
     stands = (await shop.client.get(f"{path}?sort=spent")).json()
-    assert (stands["state"], stands["position"]) == ("paused", told["position"])
+    assert (stands["state"], stands["position"]) == ("live", told["position"])
     assert [each["key"] for each in stands["items"]] == [customer]
-    await stored.set_paused(UUID(tenant.id), "projection", "customer_totals", False)
-    listed = await shop.get(path, **{"filter[metadata.length]": 1})
+    await pool.execute(listing, tenant.id, ["spent", "orders"])
+    listed = await shop.get(path, **{"filter[orders]": 1})
     assert [each["key"] for each in listed["items"]] == [customer]
 
 
