@@ -280,7 +280,9 @@ class Judging(msgspec.Struct, eq=False):
         except NotAdmitted as fault:
             refused = ImplicationRefused(row.own, fault.code, fault.error, f"{row.path}.{fault.path}")
             raise _Refused(refused) from fault
-        return claims, [f"{row.path}.{path}" for path in paths]
+        single = self.append.form is None and len(self.append.events) == 1  # as its receipt is
+        place = row.path if single else f"events[{row.own}].{row.path}"
+        return claims, [f"{place}.{path}" for path in paths]
 
 
 class NotAdmitted(Exception):

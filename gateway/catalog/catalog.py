@@ -64,6 +64,7 @@ class _Changes(NamedTuple):
     specs: list[Any]
     closing: list[Any]
     resting: list[Any]
+    gone: list[Any]
 
 
 class Catalog:
@@ -286,7 +287,8 @@ class Catalog:
             specs = await conn.fetch(statement("changed_specs"), self._revision)
             closing = await conn.fetch("SELECT tenant, document FROM spec_closing WHERE expires_at > now()")
             resting = await conn.fetch(statement("resting_tenants"))
-        return _Changes(-1 if revision is None else revision, keys, specs, closing, resting)
+            gone = await conn.fetch(statement("gone_tenants"), [*self._declared.of, *self._unreadable])
+        return _Changes(-1 if revision is None else revision, keys, specs, closing, resting, gone)
 
     async def _follow(self, changes: _Changes) -> None:
         """Keys first, then what is declared; of this, all counts at once. Keys again, before the revision
@@ -294,12 +296,20 @@ class Catalog:
         handles = {row["handle"] for row in changes.keys}
         self._forget(handles)
         self._resting = frozenset([_uuid(row["id"]) for row in changes.resting])
+        self._forget_tenants({_uuid(row["tenant"]) for row in changes.gone})
         self._serving = await self._declared.follow(changes.specs, changes.closing)
         for row in changes.specs:
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
         self._forget(handles)
         self._revision = changes.revision
+
+    def _forget_tenants(self, gone: set[UUID]) -> None:
+        """Those that are deleted: they rest no longer, and what they declared is done by no process."""
+        for tenant in [each for each in self._named.values() if each.id in gone]:
+            del self._named[tenant.name]
+            self._handles.discard(tenant.handle)
+        self._declared.forget(gone)
 
     def _remember(self, token: str, row: Any, asked_at: float) -> Principal:
         principal = _principal_of(row)

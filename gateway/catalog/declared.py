@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -37,6 +37,11 @@ class DeclaredSpecs:
     def clear(self) -> None:
         self.of.clear()
         self.unreadable.clear()
+
+    def forget(self, tenants: Iterable[UUID]) -> None:
+        for tenant in tenants:
+            self.of.pop(tenant, None)
+            self.unreadable.pop(tenant, None)
 
     async def follow(self, specs: Sequence[Any], closing: Sequence[Any]) -> dict[UUID, Deployed]:
         """By what is served now: without what is being removed. Specs take long to read, which a thread does;

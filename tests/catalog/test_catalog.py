@@ -14,6 +14,7 @@ import pytest
 from gateway.catalog import catalog as module
 from gateway.catalog import declared, key_look_ups, keys, specs, tenants
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.database import change, statement
 from gateway.catalog.key_look_ups import BATCH_MAX
 from gateway.catalog.model import STALE_S, CatalogUnavailable, Principal, Scope, Tenant
 from gateway.catalog.specs import Accepted, Conflicts
@@ -668,3 +669,24 @@ async def test_noting_a_use_does_not_move_the_clock(
     before = await pool.fetchval("SELECT revision FROM catalog_clock")
     await catalog.refresh()
     assert await pool.fetchval("SELECT revision FROM catalog_clock") == before
+
+
+async def test_a_deleted_tenant_is_forgotten_with_its_name(
+    catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant
+) -> None:
+    await specs.deploy(pool, tenant.id, ORDERS, {})
+    await catalog.refresh()
+    assert (catalog.tenant("acme"), [*catalog.serving]) == (tenant, [tenant.id])
+    await tenants.delete(pool, tenant.id)
+    await catalog.refresh()
+    assert catalog.resting(tenant.id)
+    while not await pool.fetchval(statement("delete_step"), tenant.id, 100):
+        pass
+    async with change(pool):  # it is by another change that gateways follow
+        pass
+    await catalog.refresh()
+    assert (catalog.tenant("acme"), [*catalog.serving], catalog.has_tenant(tenant.handle)) == (
+        None,
+        [],
+        False,
+    )

@@ -204,6 +204,54 @@ async def test_a_rule_of_an_implied_event_refuses_the_whole(client: httpx.AsyncC
     assert (await appended(client, "order", new_id(), "was_paid", data))["implied_count"] == 1
 
 
+async def test_a_value_of_an_implied_event_that_another_has_is_refused_with_its_place(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    emit = {
+        "aggregate_type": "person",
+        "id": "$.data.person",
+        "event_type": "signed_up",
+        "data": {"email": "$.data.email"},
+    }
+    spec = {
+        "aggregate_types": {
+            "visit": {"events": {"was_begun": {"schema": {}, "implications": [{"emit": emit}]}}},
+            "person": {
+                "events": {"signed_up": {"schema": {}, "claims": {"email": {"value": "$.data.email"}}}}
+            },
+        },
+        "agent_types": ["user"],
+    }
+    account = await open_account(outbox, spec)
+    async with new_client(gateway.url, account.admin) as client:
+        await appended(client, "visit", new_id(), "was_begun", {"person": new_id(), "email": "a@b.c"})
+        taken, free = [{"person": new_id(), "email": email} for email in ("a@b.c", "d@e.f")]
+        response = await append(client, "visit", new_id(), "was_begun", taken)
+        refused(response, 409, "not_unique", "implications[0].data.email", ("holder",))
+        metadata = envelope({})["metadata"]
+        several = {
+            "events": [{"type": "was_begun", "data": each} for each in (free, taken)],
+            "metadata": metadata,
+        }
+        one = {**several, "events": several["events"][1:]}
+        key = new_id()
+        for path, body, n in (
+            (f"/visit/{key}", several, 1),
+            (f"/visit/{key}", one, 0),
+            ("/_/append", with_places(several, key), 1),
+            ("/_/append", with_places(one, key), 0),
+        ):
+            response = await client.post(path, json=body)
+            place = f"events[{n}].implications[0].data.email"
+            refused(response, 409, "not_unique", place, ("holder",))
+
+
+def with_places(batch: dict[str, Any], key: str) -> dict[str, Any]:
+    """The same for `POST /_/append`."""
+    events = [{"aggregate_type": "visit", "key": key, **each} for each in batch["events"]]
+    return {**batch, "events": events}
+
+
 async def test_a_conflict_comes_before_what_is_implied(client: httpx.AsyncClient) -> None:
     key = new_id()
     await appended(client, "order", key, "was_paid", {"amount": 1})

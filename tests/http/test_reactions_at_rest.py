@@ -24,7 +24,7 @@ from spec.model import Spec
 from spec.parse import parse
 from tests.http.test_reactions_taken_over import set_timer
 from tests.http.test_sagas import SHOP as CHECKOUT_SHOP
-from tests.http.test_schedules import DEADLINE_S, SHOP
+from tests.http.test_schedules import DEADLINE_S, SHOP, ended
 from tests.support.accounts import open_account
 from tests.support.calls import appended, new_client, new_id
 from tests.support.serving import serving, without_reactions
@@ -56,6 +56,27 @@ async def test_timers_of_a_suspended_tenant_wait_until_it_resumes(
         await tenants.suspend(own_outbox, UUID(rests.id), suspended=False)
         while await own_outbox.fetchval("SELECT state FROM schedule WHERE id = $1", UUID(timer)) != "fired":
             await asyncio.sleep(0.02)
+
+
+async def test_timers_of_the_others_are_set_when_a_tenant_is_deleted(
+    own_config: Config, own_outbox: asyncpg.Pool
+) -> None:
+    """A spec that is deployed afterwards has all tenants declared once more."""
+    going, stays, comes = [await open_account(own_outbox, SHOP) for _ in range(3)]
+    async with (
+        serving(own_config) as served,
+        new_client(served.url, stays.admin) as client,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        await tenants.delete(own_outbox, UUID(going.id))
+        while (await tenants.standing(own_outbox, UUID(going.id))).status != "deleted":
+            await asyncio.sleep(0.02)
+        changed = {**SHOP, "singletons": ["till"]}
+        async with new_client(served.url, comes.admin) as other:
+            assert (await other.put("/_/spec", json=changed)).status_code == 200
+        key = new_id()
+        await appended(client, "order", key, "was_placed")
+        assert (await ended(client, key, None))["trigger"]["type"] == "was_placed"
 
 
 async def test_a_timer_is_not_parked_by_a_spec_that_is_no_longer_deployed(

@@ -279,6 +279,11 @@ SELECT id, origin, incarnation FROM source_scope WHERE tenant = $1 AND source = 
 DELETE FROM unique_claim WHERE tenant = $1 AND aggregate_type = ANY($2::text[])
 
 
+-- name: gone_tenants
+-- Those of $1 that are deleted, with all that they had.
+SELECT tenant FROM tenant_deletion WHERE tenant = ANY ($1::uuid[]) AND finished_at IS NOT NULL
+
+
 -- name: hold_claims
 -- Who holds which unique value from here on. $1 tenant; then an item each: $2 values, $3 aggregate types, $4 keys,
 -- $5 names, $6 scopes, $7 seqs

@@ -46,8 +46,9 @@ SELECT count(*) AS count FROM (SELECT FROM schedule WHERE tenant = $1 AND state 
 
 
 -- name: declare_reacting
--- Tenants whose events are looked at from now on. $1 tenants, $2 their partitions
-INSERT INTO reacting (tenant, p) SELECT tenant, p FROM unnest($1::uuid[], $2::int[]) AS made (tenant, p)
+-- Tenants whose events are looked at from now on, but for those that were deleted meanwhile. $1 tenants, $2 their partitions
+INSERT INTO reacting (tenant, p) SELECT made.tenant, p FROM unnest($1::uuid[], $2::int[]) AS made (tenant, p)
+JOIN tenant t ON t.id = made.tenant
 ON CONFLICT DO NOTHING
 
 
