@@ -55,7 +55,7 @@ def check(document: object, environ: Mapping[str, str], report: Report) -> Spec:
 
 def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> Spec:
     spec = _object(value, pointer, "A spec", report)
-    check_keys(spec, pointer, _SPEC_KEYS, report)
+    check_keys(spec, pointer, _SPEC_KEYS, report, ("retention",))
     _check_editors(spec, pointer, report)
     for key in _SPEC_REQUIRED if spec is value else ():
         if key not in spec:
@@ -112,7 +112,7 @@ def _flag(declared: dict[str, object], key: str, pointer: str, report: Report) -
 def _check_event_type(name: str, value: object, pointer: str, report: Report) -> EventType:
     _add_name_fault(_event_type_fault(name), pointer, report)
     declared = _object(value, pointer, "An event type", report)
-    check_keys(declared, pointer, _EVENT_KEYS, report)
+    check_keys(declared, pointer, _EVENT_KEYS, report, ("personal",))
     compiled = None
     if "schema" in declared:
         compiled = compile_schema(declared["schema"], below(pointer, "schema"), report)

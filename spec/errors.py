@@ -45,6 +45,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "wrong_type": "the value has another type than required here",
         "missing_key": "a required key is absent",
         "unknown_key": "a key that is not known here",
+        "not_available": "a part that this release does not have yet: `personal`, `retention`, `sealed`",
         "invalid_value": "the right type, but not a valid value",
         # Names
         "invalid_name": "a name that is not `[a-z][a-z0-9_]{0,63}`",

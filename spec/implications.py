@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
 from spec.fields import read_fields
-from spec.handlers import Constant, Path, Predicate, Root, Template, paths_of
+from spec.handlers import Constant, ListTemplate, Path, Predicate, Root, Template, paths_of
 from spec.identifiers import canonicalize
 from spec.predicates import read_predicate
 from spec.templates import Scope, read_template
@@ -29,6 +29,8 @@ DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
 
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt].+")
+"""What may be one in RFC 3339."""
 _NAME: Final = re.compile(r"\$[a-z_]{1,32}")
 _KEYS: Final = frozenset({"condition", "emit", "map", "schedule"})
 _EMIT_KEYS: Final = frozenset({"aggregate_type", "id", "event_type", "data"})
@@ -148,6 +150,9 @@ def _read_map(value: object, pointer: str, scope: Scope, report: Report) -> Emit
             report.add("invalid_name", below(pointer, "as"), why)
         return None
     source = read_template(declared.get("in"), below(pointer, "in"), scope, report)
+    if "in" in declared and not isinstance(source, Path | ListTemplate):
+        why = '`in` is a list, or a path to one, as in "$.data.items".'
+        report.add("invalid_value", below(pointer, "in"), why, accepted_before=True)
     emit = _emit_of(declared, pointer, replace(scope, names=scope.names | {name}), report)
     return None if emit is None else EmitEach(source, name, emit)
 
@@ -166,9 +171,15 @@ def read_schedule(value: object, pointer: str, scope: Scope, report: Report) -> 
     for time in times:
         if time == "at":
             at = read_template(declared["at"], below(pointer, "at"), scope, report)
+            if not _may_be_a_time(at):
+                why = '`at` is a path to a time, as in "$.data.due_at": RFC 3339, or Unix seconds.'
+                report.add("invalid_value", below(pointer, "at"), why, accepted_before=True)
         elif (delay_ms := read_delay(declared[time])) is None:
             why = 'A delay is "30s", "5m", "24h" or "7d", or `delay_ms` a number: 1 s to ten years.'
             report.add("invalid_value", below(pointer, time), why)
+        elif isinstance(declared[time], str) != (time == "delay"):
+            why = '`delay` is a text, as in "30s", and `delay_ms` a number of milliseconds.'
+            report.add("wrong_type", below(pointer, time), why, accepted_before=True)
     emit = _emit_of(declared, pointer, scope, report)
     watched = declared.get("cancel_on", [])
     place = below(pointer, "cancel_on")
@@ -179,6 +190,15 @@ def read_schedule(value: object, pointer: str, scope: Scope, report: Report) -> 
     if emit is None or any(each is None for each in read) or (delay_ms is None and at is None):
         return None
     return Schedule(delay_ms, at, emit, tuple([each for each in read if each is not None]))
+
+
+def _may_be_a_time(at: Template) -> bool:
+    """What a path leads to is seen when it is followed."""
+    if not isinstance(at, Constant):
+        return isinstance(at, Path)
+    if isinstance(at.value, str):
+        return _TIME.fullmatch(at.value) is not None
+    return isinstance(at.value, int | float) and not isinstance(at.value, bool)
 
 
 def read_delay(value: object) -> int | None:

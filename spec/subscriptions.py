@@ -116,7 +116,7 @@ def read_subscription(
     """One subscription; None, with its faults in `report`, where it can't be used."""
     before = len(report)
     known = ("aliases", "filter", "keys", "start", "target")
-    declared = read_fields(value, pointer, "A subscription", known, ("target",), report)
+    declared = read_fields(value, pointer, "A subscription", known, ("target",), report, ("sealed",))
     aliases, keys = declared.get("aliases"), declared.get("keys", "alias")
     if not isinstance(aliases, bool) and "aliases" in declared:
         report.add("wrong_type", below(pointer, "aliases"), "`aliases` is true or false.")

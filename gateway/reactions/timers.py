@@ -145,7 +145,10 @@ def _timer(
             return Faulty(event, place, "This is not an identifier.")
         watched.append(Watched(watch.aggregate_type, canonical, watch.event_type))
     emit = schedule.emit
-    emission = Emission(emit.aggregate_type, emitted.id, emit.event_type, msgspec.Raw(emitted.data))
+    identifier = emitted.id
+    if identifier is not None:  # what is none is refused when the timer fires
+        identifier = canonicalize(identifier, spec.singletons) or identifier
+    emission = Emission(emit.aggregate_type, identifier, emit.event_type, msgspec.Raw(emitted.data))
     return Timer(timer_id(event.recorded.event.id, path), event, delay_s, at_s, emission, tuple(watched))
 
 

@@ -26,6 +26,7 @@ STRUCTURAL = {
     "invalid_target",
     "invalid_value",
     "missing_key",
+    "not_available",
     "reserved_name",
     "unknown_key",
     "unknown_operation",

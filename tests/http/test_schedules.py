@@ -30,12 +30,17 @@ PROMISE: dict[str, Any] = {
     "at": "$.data.due_at",
     "emit": {"aggregate_type": "order", "id": "$.key", "event_type": "was_paid"},
 }
+REMINDER: dict[str, Any] = {
+    "delay": "24h",
+    "emit": {"aggregate_type": "order", "id": "$.data.to", "event_type": "was_paid"},
+}
 SHOP: dict[str, Any] = {
     "aggregate_types": {
         "order": {
             "events": {
                 "was_placed": {"schema": {}, "implications": [{"schedule": EXPIRY}]},
                 "was_promised": {"schema": {}, "implications": [{"schedule": PROMISE}]},
+                "was_sent": {"schema": {}, "implications": [{"schedule": REMINDER}]},
                 "was_paid": {"schema": {}},
                 "had_expired": {
                     "schema": {},
@@ -147,6 +152,32 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     cancelled = await client.post(f"/_/schedules/{other['id']}/cancel", json={})
     assert cancelled.json()["schedule"]["state"] == cancelled.json()["state"] == "cancelled"
     assert (await client.get(f"/_/schedules/{other['id']}")).json() == cancelled.json()
+
+
+async def test_a_timer_names_the_aggregate_by_its_canonical_key(
+    client: httpx.AsyncClient, shop: Account, outbox: asyncpg.Pool
+) -> None:
+    key = new_id()
+    body = {"delay": "24h", "emit": {"aggregate_type": "order", "id": key.upper(), "event_type": "was_paid"}}
+    headers = {"idempotency-key": new_id()}
+    timer = (await client.post("/_/schedules", json=body, headers=headers)).json()
+    assert timer["emit"]["id"] == key
+    older = (
+        "UPDATE schedule SET emit = convert_to(replace(convert_from(emit, 'UTF8'), $2, upper($2)), 'UTF8')"
+    )
+    await outbox.execute(f"{older} WHERE id = $1", UUID(timer["id"]), key)  # as an earlier release stored it
+    again = await client.post("/_/schedules", json=body, headers=headers)
+    assert (again.status_code, again.json()["emit"]["id"]) == (201, key.upper())
+    await appended(client, "order", key, "was_sent", {"to": key.upper()})
+    assert (await ended(client, key, None))["emit"]["id"] == key
+
+
+async def test_a_repeat_of_a_timer_of_a_new_aggregate_is_the_same(client: httpx.AsyncClient) -> None:
+    emit = {"aggregate_type": "order", "id": {"mint": True}, "event_type": "was_paid"}
+    headers, body = {"idempotency-key": new_id()}, {"delay": "24h", "emit": emit}
+    first, again = [await client.post("/_/schedules", json=body, headers=headers) for _ in range(2)]
+    assert first.json() == again.json()
+    assert first.json()["emit"]["id"] is None
 
 
 PAID = {"aggregate_type": "order", "id": "global", "event_type": "was_paid"}

@@ -53,6 +53,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _BEFORE_ALL: Final = UNIX_SECONDS_MIN * 1_000_000, _NOTHING
 
+_emission_of = msgspec.json.Decoder(Emission).decode
+
 PositionOf = Callable[[bytes], Any]
 
 
@@ -131,7 +133,10 @@ class Schedules:
         if added:
             self._pending.added(principal.tenant.id)
         (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
-        same = (bytes(row["emit"]), bytes(row["cancel_on"])) == (encode(emission), encode(watched))
+        stored = _emission_of(row["emit"])
+        if stored.id is not None:  # as it was sent, where an earlier release stored it
+            stored = msgspec.structs.replace(stored, id=canonicalize(stored.id, deployed.spec.singletons))
+        same = (encode(stored), bytes(row["cancel_on"])) == (encode(emission), encode(watched))
         if not same or not (row["moved"] or _is_due(row, delay_s, at_s)):
             why = "This Idempotency-Key belongs to another request, which `receipt` answered. "
             refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
@@ -200,10 +205,11 @@ class Schedules:
         data = encode(value.get("data", {}))
         most, work = self._config.event_bytes_max, SchemaWork(self._config.schema_work_max)
         try:
-            admitted(deployed, tenant, declared, event_type, identifier, data, timer, most, work).claims(0)
+            found = admitted(deployed, tenant, declared, event_type, identifier, data, timer, most, work)
+            found.claims(0)
         except NotAdmitted as fault:
             raise Refused(_not_admitted(fault)) from fault
-        return Emission(of, identifier, name, msgspec.Raw(data))
+        return Emission(of, None if identifier is None else found.stream.key, name, msgspec.Raw(data))
 
     async def _fetched(self, name: str, *args: object) -> list[Any]:
         try:
