@@ -74,7 +74,11 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
         if key in spec
     }
     if "modules" in parts:  # an older place of sagas
-        parts["sagas"] = MappingProxyType({**parts.pop("modules"), **parts.get("sagas", {})})
+        older, sagas = parts.pop("modules"), parts.get("sagas", {})
+        for name in older.keys() & sagas.keys():
+            place, why = below(pointer, "modules", "sagas", name), "`sagas` declares one of this name, too."
+            report.add("duplicate_name", place, why, accepted_before=True)
+        parts["sagas"] = MappingProxyType({**older, **sagas})
     return replace(declared, **{key: part for key, part in parts.items() if part is not None})
 
 

@@ -7,7 +7,7 @@ under `modules`. `$` is the trigger, `$prev` the last event that was awaited, `$
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -111,8 +111,16 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
         report.add("invalid_value", place, f"`steps` is a list of 1 to {STEPS_MAX} steps.")
         return None
     before = Scope(scope.schema, at=None, empty=NAMES)  # the first step: nothing was awaited yet
+    after = replace(scope, steps=_awaiting(listed))
     steps = [
-        _read_step(each, below(place, n), scope if n else before, scope, spec, report)
+        _read_step(
+            each,
+            below(place, n),
+            replace(scope, steps=_awaiting(listed[:n])) if n else before,
+            after,
+            spec,
+            report,
+        )
         for n, each in enumerate(listed)
     ]
     names = [None if each is None else each.name for each in steps]
@@ -123,6 +131,12 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
     if any(each is None for each in steps):
         return None
     return Saga(name, (of, event_type), tuple([each for each in steps if each is not None]))
+
+
+def _awaiting(steps: list[object]) -> frozenset[str]:
+    """The names of those that await an event."""
+    awaiting = [each for each in steps if isinstance(each, dict) and "await" in each]
+    return frozenset([each["name"] for each in awaiting if isinstance(each.get("name"), str)])
 
 
 def _read_step(

@@ -54,13 +54,15 @@ _PATHS_ARE = (
 class Scope:
     """What paths may refer to: the event's data, if its schema is known, what `@` stands for (None: nothing
     here), the names that are bound, with their `$`, and whether there is an aggregate, `^`, beside it.
-    `empty`: names that earlier releases took as bound here, although they never have a value."""
+    `empty`: names that earlier releases took as bound here, although they never have a value. `steps`: those
+    of a saga that `$steps` has, where it is known."""
 
     schema: Schema
     at: Root | None = Root.STATE
     names: frozenset[str] = frozenset()
     aggregate: bool = False
     empty: frozenset[str] = frozenset()
+    steps: frozenset[str] | None = None
 
 
 def read_template(value: object, pointer: str, scope: Scope, report: Report) -> Template:
@@ -131,6 +133,11 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
     if (why := _unbound(first, scope) or _nowhere(path, scope)) is not None:
         code = "impossible_path" if root is Root.DATA else "invalid_path"
         report.add(code, pointer, why, accepted_before=first in scope.empty)
+    elif first == "$steps" and scope.steps is not None and steps and steps[0] not in scope.steps:
+        what = shown(steps[0]) if isinstance(steps[0], str) else "items"
+        has = listing(scope.steps) or "none"
+        why = f"`$steps` has no {what} here. Of the steps that await an event, it has: {has}."
+        report.add("invalid_path", pointer, why, accepted_before=True)
     return path
 
 

@@ -12,6 +12,7 @@ import typer
 
 from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched
 from gateway.cli.output import JsonOption, print_json, print_table, refuse
+from spec.sagas import SAGA_TYPE
 
 if TYPE_CHECKING:
     from gateway.client import Client
@@ -90,11 +91,11 @@ def _event(client: Client, text: str) -> Iterator[Found]:
 
 
 def _keys(client: Client, text: str) -> Iterator[Found]:
-    """Aggregates of each type that have this key, and events."""
+    """Aggregates of each type that have this key, and events; a saga is one by its id."""
     if text.startswith("@"):
         return
     spec = _asked(client, ("_", "spec")) or {"spec": {}}
-    for aggregate_type in spec["spec"].get("aggregate_types", {}):
+    for aggregate_type in (*spec["spec"].get("aggregate_types", {}), SAGA_TYPE):
         answer = _asked(client, (aggregate_type, text))
         if answer and answer["metadata"]["length"]:
             yield Found("key", aggregate_type, answer["key"], detail=f"length {answer['metadata']['length']}")

@@ -23,7 +23,13 @@ from tests.support.serving import serving
 
 ORDER = "e0000000-0000-4000-a000-000000000001"
 CORRELATION = "c0000000-0000-4000-a000-000000000001"
-NAMED = {**SPEC, "public_ids": {"key": "ORD", "types": ["order"]}}
+THANKS = {
+    "trigger": {"aggregate_type": "order", "event_type": "was_cleared"},
+    "steps": [
+        {"name": "thank", "emit": {"aggregate_type": "order", "id": "$.key", "event_type": "was_noted"}}
+    ],
+}
+NAMED = {**SPEC, "public_ids": {"key": "ORD", "types": ["order"]}, "sagas": {"thanks": THANKS}}
 COLOUR = re.compile(r"\x1b\[")
 Run = Callable[..., Awaitable[Ran]]
 
@@ -176,6 +182,17 @@ async def test_an_event_is_found_by_its_id_and_nothing_by_another(run: Run) -> N
     assert (found["what"], found["id"], found["key"]) == ("event", event["id"], ORDER)
     nothing = await run("find", "nothing-of-ours")
     assert (nothing.code, nothing.out) == (1, "")
+
+
+async def test_a_saga_is_found_by_its_id(run: Run) -> None:
+    assert (
+        await run("append", "order", str(uuid4()), "was_cleared", "{}", "--actor", "user:global")
+    ).code == 0
+    async with asyncio.timeout(20):
+        while not (sagas := (await run("sagas", "list", "--json")).json["items"]):
+            await asyncio.sleep(0.05)
+    (found,) = (await run("find", sagas[0]["id"], "--json")).json["found"]
+    assert (found["what"], found["aggregate_type"], found["key"]) == ("key", "_saga", sagas[0]["id"])
 
 
 async def test_records_of_a_file_are_imported_and_again_are_unchanged(run: Run) -> None:
