@@ -178,7 +178,7 @@ def read_schedule(value: object, pointer: str, scope: Scope, report: Report) -> 
             why = 'A delay is "30s", "5m", "24h" or "7d", or `delay_ms` a number: 1 s to ten years.'
             report.add("invalid_value", below(pointer, time), why)
         elif isinstance(declared[time], str) != (time == "delay"):
-            why = '`delay` is a text, as in "30s", and `delay_ms` a number of milliseconds.'
+            why = '`delay` is a string, as in "30s", and `delay_ms` a number of milliseconds.'
             report.add("wrong_type", below(pointer, time), why, accepted_before=True)
     emit = _emit_of(declared, pointer, scope, report)
     watched = declared.get("cancel_on", [])
