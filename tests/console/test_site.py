@@ -26,7 +26,9 @@ SIGN_IN = "/_/console/sign-in"
 @pytest.fixture
 async def person(gateway: Served) -> AsyncIterator[httpx.AsyncClient]:
     headers = {"origin": gateway.url}
-    async with httpx.AsyncClient(base_url=gateway.url, headers=headers, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=gateway.url, headers=headers, trust_env=False, verify=False
+    ) as client:
         yield client
 
 
@@ -202,7 +204,9 @@ async def test_a_form_to_sign_in_is_small(person: httpx.AsyncClient) -> None:
 async def test_forms_count_with_the_bodies_of_their_key(config: Config, shop: Account) -> None:
     async with (
         serving(replace(config, key_bodies_bytes_max=200_000)) as small,
-        httpx.AsyncClient(base_url=small.url, headers={"origin": small.url}, trust_env=False) as person,
+        httpx.AsyncClient(
+            base_url=small.url, headers={"origin": small.url}, trust_env=False, verify=False
+        ) as person,
     ):
         assert (await person.post(SIGN_IN, data={"key": shop.admin})).status_code == 303
         csrf = await token_of(person)
@@ -215,7 +219,7 @@ async def test_forms_count_with_the_bodies_of_their_key(config: Config, shop: Ac
 async def test_unknown_sessions_are_limited_and_delay_no_key(config: Config, shop: Account) -> None:
     async with (
         serving(replace(config, unknown_keys_per_min=3)) as strict,
-        httpx.AsyncClient(base_url=strict.url, trust_env=False) as person,
+        httpx.AsyncClient(base_url=strict.url, trust_env=False, verify=False) as person,
         new_client(strict.url, shop.read) as client,
     ):
         asked = [
