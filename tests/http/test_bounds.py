@@ -37,9 +37,9 @@ KEY_REQUESTS, REQUESTS = 2, 3
 
 
 @pytest.fixture(scope="module")
-async def bounded(config: Config) -> AsyncIterator[Served]:
+async def bounded(own_config: Config) -> AsyncIterator[Served]:
     async with serving(
-        replace(config, key_requests_max=KEY_REQUESTS, requests_max=REQUESTS, metrics_token=TOKEN)
+        replace(own_config, key_requests_max=KEY_REQUESTS, requests_max=REQUESTS, metrics_token=TOKEN)
     ) as served:
         yield served
 
@@ -54,8 +54,8 @@ async def following(client: httpx.AsyncClient) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def caller(bounded: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
-    async with new_client(bounded.url, tenant.write) as client:
+async def caller(bounded: Served, own_tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(bounded.url, own_tenant.write) as client:
         yield client
 
 
@@ -67,9 +67,9 @@ async def passes(client: httpx.AsyncClient) -> bool:
 
 
 async def test_a_key_has_so_many_requests_under_way_and_others_have_their_own(
-    bounded: Served, caller: httpx.AsyncClient, tenant: Account
+    bounded: Served, caller: httpx.AsyncClient, own_tenant: Account
 ) -> None:
-    async with new_client(bounded.url, tenant.read) as other:
+    async with new_client(bounded.url, own_tenant.read) as other:
         async with AsyncExitStack() as lasting:
             for _ in range(KEY_REQUESTS):
                 await lasting.enter_async_context(following(caller))
@@ -84,11 +84,11 @@ async def test_a_key_has_so_many_requests_under_way_and_others_have_their_own(
 
 
 async def test_all_keys_together_have_so_many(
-    bounded: Served, caller: httpx.AsyncClient, tenant: Account
+    bounded: Served, caller: httpx.AsyncClient, own_tenant: Account
 ) -> None:
     async with (
-        new_client(bounded.url, tenant.read) as reader,
-        new_client(bounded.url, tenant.admin) as admin,
+        new_client(bounded.url, own_tenant.read) as reader,
+        new_client(bounded.url, own_tenant.admin) as admin,
         following(caller),
         following(caller),
         following(reader),
@@ -112,8 +112,8 @@ async def test_appends_reads_and_bulk_are_refused_alike_and_nothing_is_written(
     assert (await append(caller, "order", key, "was_noted")).json()["length"] == 1
 
 
-async def test_key_route_and_scope_come_before_the_bound(bounded: Served, tenant: Account) -> None:
-    async with new_client(bounded.url, tenant.read) as reader, following(reader), following(reader):
+async def test_key_route_and_scope_come_before_the_bound(bounded: Served, own_tenant: Account) -> None:
+    async with new_client(bounded.url, own_tenant.read) as reader, following(reader), following(reader):
         refused(await reader.get("/_/nothing"), 404, "not_found")
         refused(await reader.delete("/order/global"), 405, "method_not_allowed")
         refused(await append(reader, "order", new_id(), "was_noted"), 403, "forbidden")
@@ -180,10 +180,10 @@ async def test_by_default_a_key_may_have_a_thousand_followers_and_go_on(client: 
     assert Config(redis_url="redis://r", postgres_url="postgresql://p").key_requests_max >= 2_000
 
 
-async def test_zero_is_no_bound(config: Config, tenant: Account) -> None:
+async def test_zero_is_no_bound(own_config: Config, own_tenant: Account) -> None:
     async with (
-        serving(replace(config, key_requests_max=0, requests_max=0)) as served,
-        new_client(served.url, tenant.read) as reader,
+        serving(replace(own_config, key_requests_max=0, requests_max=0)) as served,
+        new_client(served.url, own_tenant.read) as reader,
         AsyncExitStack() as lasting,
     ):
         for _ in range(20):
@@ -212,12 +212,12 @@ async def proven(port: int, key: str, held: AsyncExitStack) -> raw.Connection:
 
 
 async def test_one_address_has_so_many_connections_and_the_next_is_told_so_at_once(
-    config: Config, tenant: Account
+    own_config: Config, own_tenant: Account
 ) -> None:
-    async with serving(replace(config, address_connections_max=3, metrics_token=TOKEN)) as served:
+    async with serving(replace(own_config, address_connections_max=3, metrics_token=TOKEN)) as served:
         async with AsyncExitStack() as held:
             for _ in range(3):
-                await proven(served.port, tenant.read, held)
+                await proven(served.port, own_tenant.read, held)
 
             async def is_full() -> bool:
                 try:
@@ -256,12 +256,12 @@ async def test_one_address_has_so_many_connections_and_the_next_is_told_so_at_on
 @pytest.mark.parametrize("bound", ["address_connections_max", "connections_max"])
 @pytest.mark.parametrize("with_keys", [False, True])
 async def test_a_connection_that_has_proven_no_key_gives_way_to_a_new_one(
-    config: Config, tenant: Account, with_keys: bool, bound: str
+    own_config: Config, own_tenant: Account, with_keys: bool, bound: str
 ) -> None:
     """Those of strangers, be they idle or wait for what becomes of an unknown key."""
-    few = replace(config, unknown_keys_per_min=1, **{bound: 4})
+    few = replace(own_config, unknown_keys_per_min=1, **{bound: 4})
     async with serving(few) as served, AsyncExitStack() as held:
-        follower = await held.enter_async_context(new_client(served.url, tenant.write))
+        follower = await held.enter_async_context(new_client(served.url, own_tenant.write))
         await held.enter_async_context(following(follower))
         strangers = []
         for _ in range(20):
@@ -269,7 +269,7 @@ async def test_a_connection_that_has_proven_no_key_gives_way_to_a_new_one(
             key = tokens.mint("a" * tokens.HANDLE_CHARS, secrets.token_bytes) if with_keys else None
             asking = raw.request("GET", "/order/global", key)
             await strangers[-1].send(asking if with_keys else asking[:-2])
-        newcomer = await held.enter_async_context(new_client(served.url, tenant.read))
+        newcomer = await held.enter_async_context(new_client(served.url, own_tenant.read))
         assert await passes(newcomer)
         assert (await append(follower, "order", new_id(), "was_noted")).status_code == 201
         for stranger in strangers[:-3]:
@@ -278,28 +278,28 @@ async def test_a_connection_that_has_proven_no_key_gives_way_to_a_new_one(
 
 
 async def test_connections_of_a_trusted_proxy_count_only_for_the_gateway(
-    config: Config, tenant: Account
+    own_config: Config, own_tenant: Account
 ) -> None:
     proxies = (ip_network("127.0.0.0/8"),)
-    few = replace(config, address_connections_max=1, connections_max=4, trusted_proxies=proxies)
+    few = replace(own_config, address_connections_max=1, connections_max=4, trusted_proxies=proxies)
     async with serving(few) as served, AsyncExitStack() as held:
         for _ in range(3):
-            client = await held.enter_async_context(new_client(served.url, tenant.read))
+            client = await held.enter_async_context(new_client(served.url, own_tenant.read))
             assert await passes(client)
             await held.enter_async_context(following(client))
-        clients = [await held.enter_async_context(new_client(served.url, tenant.read)) for _ in range(2)]
+        clients = [await held.enter_async_context(new_client(served.url, own_tenant.read)) for _ in range(2)]
         async with following(clients[0]):
             told = refused(await clients[1].get("/order/global"), 429, "rate_limited")
             assert told["error"].startswith("This gateway may have at most 4 connections at a time")
 
 
-def test_connections_are_no_more_than_the_process_has_descriptors_for(config: Config) -> None:
+def test_connections_are_no_more_than_the_process_has_descriptors_for(own_config: Config) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    within = serve._within_descriptors(replace(config, connections_max=10**6))
+    within = serve._within_descriptors(replace(own_config, connections_max=10**6))
     now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert now >= soft
     assert within.connections_max == now - serve._OWN_DESCRIPTORS
-    assert serve._within_descriptors(replace(config, connections_max=10)).connections_max == 10
+    assert serve._within_descriptors(replace(own_config, connections_max=10)).connections_max == 10
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -319,9 +319,11 @@ async def half_a_body(
     return connection
 
 
-async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config, tenant: Account) -> None:
+async def test_bodies_that_are_being_received_are_bounded_by_key(
+    own_config: Config, own_tenant: Account
+) -> None:
     size = 512 * KIB
-    few = replace(config, key_bodies_bytes_max=4 * size, bodies_bytes_max=6 * size, metrics_token=TOKEN)
+    few = replace(own_config, key_bodies_bytes_max=4 * size, bodies_bytes_max=6 * size, metrics_token=TOKEN)
     async with serving(few) as served, new_client(served.url, TOKEN) as operator, AsyncExitStack() as held:
 
         async def received(count: int) -> None:
@@ -331,9 +333,9 @@ async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config,
             await until(there)
 
         for count in range(1, 5):
-            await half_a_body(served.port, tenant.write, size, held)
+            await half_a_body(served.port, own_tenant.write, size, held)
             await received(count)
-        last = await half_a_body(served.port, tenant.write, size, held)
+        last = await half_a_body(served.port, own_tenant.write, size, held)
         answer = await last.answer()
         assert answer is not None
         assert (answer.status, answer.code) == (429, "rate_limited")
@@ -342,8 +344,8 @@ async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config,
         )
         assert answer.headers["retry-after"] == "1"
         async with (
-            new_client(served.url, tenant.write) as writer,
-            new_client(served.url, tenant.admin) as other,
+            new_client(served.url, own_tenant.write) as writer,
+            new_client(served.url, own_tenant.admin) as other,
         ):
             assert (await append(writer, "order", new_id(), "was_noted")).status_code == 201
             large = "x" * 200 * KIB
@@ -359,23 +361,23 @@ async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config,
 
 @pytest.mark.parametrize("path", ["/unheard/global/was_noted", "/unheard", "/order/global/unheard"])
 async def test_a_request_that_its_path_refuses_hears_of_a_body_that_is_not_received(
-    config: Config, tenant: Account, path: str
+    own_config: Config, own_tenant: Account, path: str
 ) -> None:
     """It may repeat one that an earlier spec accepted: without its body there is no telling."""
-    few = replace(config, key_bodies_bytes_max=64 * KIB, body_timeout_s=0.5)
+    few = replace(own_config, key_bodies_bytes_max=64 * KIB, body_timeout_s=0.5)
     async with serving(few) as served, AsyncExitStack() as held:
-        refused_for_size = await half_a_body(served.port, tenant.write, 512 * KIB, held, path)
+        refused_for_size = await half_a_body(served.port, own_tenant.write, 512 * KIB, held, path)
         answer = await refused_for_size.answer()
         assert answer is not None
         assert (answer.status, answer.code) == (429, "rate_limited")
         assert answer.headers["retry-after"] == "1"
-        too_slow = await half_a_body(served.port, tenant.write, 1 * KIB, held, path)
+        too_slow = await half_a_body(served.port, own_tenant.write, 1 * KIB, held, path)
         answer = await too_slow.answer()
         assert answer is not None
         assert (answer.status, answer.code) == (408, "bad_request")
 
 
-async def test_bodies_of_webhooks_count_by_their_address(config: Config, tenant: Account) -> None:
+async def test_bodies_of_webhooks_count_by_their_address(own_config: Config, own_tenant: Account) -> None:
     bodies = Bounded("bodies", "bytes", 10, None, Limited(Metrics(CollectorRegistry())))
     parts = [{"type": "http.request", "body": b"123456", "more_body": True}] * 2
 
@@ -396,11 +398,11 @@ async def test_bodies_of_webhooks_count_by_their_address(config: Config, tenant:
 
 
 async def test_bodies_of_webhooks_behind_a_proxy_count_by_the_client_that_it_names(
-    config: Config, outbox: asyncpg.Pool
+    own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     size, proxies = 256 * KIB, (ip_network("127.0.0.0/8"),)
-    hooked = await open_account(outbox, declared(github={"provider": "github", "secrets": ["s"]}))
-    few = replace(config, key_bodies_bytes_max=2 * size, trusted_proxies=proxies, metrics_token=TOKEN)
+    hooked = await open_account(own_outbox, declared(github={"provider": "github", "secrets": ["s"]}))
+    few = replace(own_config, key_bodies_bytes_max=2 * size, trusted_proxies=proxies, metrics_token=TOKEN)
     async with serving(few) as served, new_client(served.url, TOKEN) as operator, AsyncExitStack() as held:
 
         async def delivered(address: str) -> raw.Connection:

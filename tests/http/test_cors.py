@@ -19,10 +19,10 @@ OTHER = {"origin": "https://evil.example"}
 
 
 @pytest.fixture(scope="module")
-async def calling(config: Config, outbox: asyncpg.Pool) -> AsyncIterator[tuple[str, Account]]:
+async def calling(own_config: Config, own_outbox: asyncpg.Pool) -> AsyncIterator[tuple[str, Account]]:
     origins = frozenset({SHOP, "http://localhost:5173"})
-    async with serving(replace(config, cors_origins=origins)) as served:
-        yield served.url, await open_account(outbox)
+    async with serving(replace(own_config, cors_origins=origins)) as served:
+        yield served.url, await open_account(own_outbox)
 
 
 async def test_a_preflight_needs_no_key(calling: tuple[str, Account]) -> None:
@@ -106,9 +106,9 @@ async def test_an_answer_to_no_page_says_that_another_origin_would_change_it(
                 assert set(answer.headers.get_list("vary", split_commas=True)) >= {"authorization", "Origin"}
 
 
-async def test_a_star_allows_all(config: Config, outbox: asyncpg.Pool) -> None:
-    async with serving(replace(config, cors_origins=frozenset({"*"}))) as served:
-        account = await open_account(outbox)
+async def test_a_star_allows_all(own_config: Config, own_outbox: asyncpg.Pool) -> None:
+    async with serving(replace(own_config, cors_origins=frozenset({"*"}))) as served:
+        account = await open_account(own_outbox)
         async with new_client(served.url, account.read) as page:
             answer = await page.get("/config/global", headers=OTHER)
             assert answer.headers["access-control-allow-origin"] == "*"

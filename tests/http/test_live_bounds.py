@@ -18,14 +18,14 @@ FEED = "/_/feed?after=now"
 
 
 @pytest.fixture(scope="module")
-async def bounded(config: Config) -> AsyncIterator[Served]:
-    async with serving(replace(config, key_followers_max=4, key_filters_max=2, filters_max=3)) as served:
+async def bounded(own_config: Config) -> AsyncIterator[Served]:
+    async with serving(replace(own_config, key_followers_max=4, key_filters_max=2, filters_max=3)) as served:
         yield served
 
 
 @pytest.fixture
-async def reader(bounded: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
-    async with new_client(bounded.url, tenant.read) as client:
+async def reader(bounded: Served, own_tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(bounded.url, own_tenant.read) as client:
         yield client
 
 
@@ -48,7 +48,7 @@ async def may_follow(client: httpx.AsyncClient, path: str) -> bool:
 
 
 async def test_a_key_has_so_many_followers_of_feed_and_aggregates(
-    bounded: Served, reader: httpx.AsyncClient, tenant: Account
+    bounded: Served, reader: httpx.AsyncClient, own_tenant: Account
 ) -> None:
     async with AsyncExitStack() as lasting:
         for path in (FEED, FEED, "/order/global/events", "/order/global/events"):
@@ -59,7 +59,7 @@ async def test_a_key_has_so_many_followers_of_feed_and_aggregates(
         refused(await reader.get(f"{FEED}&wait=5"), 429, "rate_limited")
         assert (await reader.get("/_/feed")).status_code == 200
         assert (await reader.get("/order/global")).status_code == 200
-        async with new_client(bounded.url, tenant.write) as other, following(other, FEED):
+        async with new_client(bounded.url, own_tenant.write) as other, following(other, FEED):
             pass
     await until(lambda: may_follow(reader, FEED))
 
@@ -75,9 +75,9 @@ async def test_a_key_has_so_many_different_filters(bounded: Served, reader: http
 
 
 async def test_all_keys_together_have_so_many_filters(
-    bounded: Served, reader: httpx.AsyncClient, tenant: Account
+    bounded: Served, reader: httpx.AsyncClient, own_tenant: Account
 ) -> None:
-    async with new_client(bounded.url, tenant.write) as other:
+    async with new_client(bounded.url, own_tenant.write) as other:
         async with (
             following(reader, FEED),
             following(reader, f"{FEED}&types=order"),

@@ -41,9 +41,9 @@ TOKEN = "for-the-tests"
 
 
 @pytest.fixture(scope="module")
-async def limits(config: Config) -> Config:
+async def limits(own_config: Config) -> Config:
     return replace(
-        config,
+        own_config,
         rate_limit_per_s=PER_S,
         rate_limit_burst=BURST,
         unknown_keys_per_min=UNKNOWN_PER_MIN,
@@ -79,9 +79,9 @@ async def limited(limits: Config, clock: Clock) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def caller(limited: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+async def caller(limited: Served, own_tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
     """With an unused admin key."""
-    async with new_client(limited.url, tenant.admin) as client:
+    async with new_client(limited.url, own_tenant.admin) as client:
         yield client
 
 
@@ -109,8 +109,8 @@ async def test_a_key_that_sends_too_much_is_told_when_it_may_go_on(
     refused(await caller.get("/order/global"), 429, "rate_limited")
 
 
-async def test_the_clock_is_the_machines(limits: Config, tenant: Account) -> None:
-    async with serving(replace(limits)) as served, new_client(served.url, tenant.admin) as caller:
+async def test_the_clock_is_the_machines(limits: Config, own_tenant: Account) -> None:
+    async with serving(replace(limits)) as served, new_client(served.url, own_tenant.admin) as caller:
 
         async def answers(status: int) -> bool:
             return (await caller.get("/order/global")).status_code == status
@@ -142,32 +142,32 @@ async def test_each_refusal_counts_once(caller: httpx.AsyncClient, limited: Serv
 
 
 async def test_every_key_counts_for_itself(
-    caller: httpx.AsyncClient, limited: Served, tenant: Account
+    caller: httpx.AsyncClient, limited: Served, own_tenant: Account
 ) -> None:
     await spend(caller)
     refused(await caller.get("/order/global"), 429, "rate_limited")
-    async with new_client(limited.url, tenant.read) as other:
+    async with new_client(limited.url, own_tenant.read) as other:
         await spend(other)
 
 
 async def test_every_gateway_counts_for_itself(
-    caller: httpx.AsyncClient, limits: Config, tenant: Account
+    caller: httpx.AsyncClient, limits: Config, own_tenant: Account
 ) -> None:
     await spend(caller)
     refused(await caller.get("/order/global"), 429, "rate_limited")
-    async with serving(replace(limits)) as second, new_client(second.url, tenant.admin) as there:
+    async with serving(replace(limits)) as second, new_client(second.url, own_tenant.admin) as there:
         await spend(there)
 
 
 async def test_key_route_method_and_scope_come_before_the_limit(
-    caller: httpx.AsyncClient, limited: Served, tenant: Account
+    caller: httpx.AsyncClient, limited: Served, own_tenant: Account
 ) -> None:
     await spend(caller)
     refused(await caller.get("/order/a/b/c/d"), 404, "not_found")
     refused(await caller.get("/_/nothing"), 404, "not_found")
     refused(await caller.delete("/order/global"), 405, "method_not_allowed")
     refused(await caller.delete("/_/spec"), 405, "method_not_allowed")
-    async with new_client(limited.url, tenant.read) as reader:
+    async with new_client(limited.url, own_tenant.read) as reader:
         await spend(reader)
         refused(await append(reader, "order", new_id(), "was_noted"), 403, "forbidden")
         refused(await reader.put("/_/spec", json={}), 403, "forbidden")
@@ -236,16 +236,16 @@ async def test_too_many_unknown_keys_from_an_address_are_not_looked_up(limited: 
 
 
 async def test_beyond_the_limit_each_answer_is_held_back_and_no_other_client_waits(
-    limited: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
+    limited: Served, own_tenant: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await ask(limited, tenant.read, "192.0.2.10")).status_code == 200
+    assert (await ask(limited, own_tenant.read, "192.0.2.10")).status_code == 200
     await use_up(limited, "192.0.2.10")
     monkeypatch.setattr("gateway.http.authentication.HELD_BACK_S", 1.0)
     loop = asyncio.get_running_loop()
     began = loop.time()
     tries = [asyncio.create_task(ask(limited, unknown_key(), "192.0.2.10")) for _ in range(5)]
     await asyncio.sleep(0)
-    assert (await ask(limited, tenant.read, "192.0.2.10")).status_code == 200
+    assert (await ask(limited, own_tenant.read, "192.0.2.10")).status_code == 200
     assert not any(each.done() for each in tries)
     for response in await asyncio.gather(*tries):
         refused(response, 429, "rate_limited")
@@ -260,43 +260,45 @@ async def test_a_client_that_continues_with_one_revoked_key_is_told_so_every_tim
         refused(await ask(limited, "no key at all", "192.0.2.3"), 401, "unauthorized")
 
 
-async def test_known_keys_do_not_count(limited: Served, tenant: Account, outbox: asyncpg.Pool) -> None:
+async def test_known_keys_do_not_count(
+    limited: Served, own_tenant: Account, own_outbox: asyncpg.Pool
+) -> None:
     for _ in range(UNKNOWN_PER_MIN):
-        account = await open_account(outbox, spec=None)
+        account = await open_account(own_outbox, spec=None)
         refused(await ask(limited, account.read, "192.0.2.4"), 404, "unknown_aggregate_type", "type")
     await use_up(limited, "192.0.2.4")
 
 
 async def test_a_key_that_the_gateway_knows_passes_whatever_others_at_its_address_do(
-    limited: Served, tenant: Account
+    limited: Served, own_tenant: Account
 ) -> None:
-    assert (await ask(limited, tenant.read, "192.0.2.5")).status_code == 200
+    assert (await ask(limited, own_tenant.read, "192.0.2.5")).status_code == 200
     await use_up(limited, "192.0.2.5")
-    assert (await ask(limited, tenant.read, "192.0.2.5")).status_code == 200
+    assert (await ask(limited, own_tenant.read, "192.0.2.5")).status_code == 200
 
 
-async def test_a_key_that_the_gateway_has_not_seen_passes_too(limited: Served, tenant: Account) -> None:
+async def test_a_key_that_the_gateway_has_not_seen_passes_too(limited: Served, own_tenant: Account) -> None:
     """It names a tenant that there is; made-up keys do not, and take nothing from it."""
-    assert (await ask(limited, tenant.read, "192.0.2.6")).status_code == 200  # now it knows the tenant
+    assert (await ask(limited, own_tenant.read, "192.0.2.6")).status_code == 200  # now it knows the tenant
     await use_up(limited, "192.0.2.7")
     refused(await ask(limited, unknown_key(), "192.0.2.7"), 429, "rate_limited")
-    assert (await ask(limited, tenant.write, "192.0.2.7")).status_code == 200
+    assert (await ask(limited, own_tenant.write, "192.0.2.7")).status_code == 200
 
 
 async def test_unknown_keys_of_a_tenant_that_there_is_are_limited_too(
-    limited: Served, tenant: Account
+    limited: Served, own_tenant: Account
 ) -> None:
-    assert (await ask(limited, tenant.read, "192.0.2.6")).status_code == 200  # now the gateway knows it
-    handle = tenant.admin.split("_")[1]
+    assert (await ask(limited, own_tenant.read, "192.0.2.6")).status_code == 200  # now the gateway knows it
+    handle = own_tenant.admin.split("_")[1]
     for _ in range(UNKNOWN_PER_MIN):
         refused(await ask(limited, unknown_key(handle), "192.0.2.8"), 401, "unauthorized")
     refused(await ask(limited, unknown_key(handle), "192.0.2.8"), 429, "rate_limited")
-    refused(await ask(limited, tenant.write, "192.0.2.8"), 429, "rate_limited")
-    assert (await ask(limited, tenant.write, "192.0.2.9")).status_code == 200
+    refused(await ask(limited, own_tenant.write, "192.0.2.8"), 429, "rate_limited")
+    assert (await ask(limited, own_tenant.write, "192.0.2.9")).status_code == 200
 
 
-async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(config: Config) -> None:
-    async with serving(replace(config, unknown_keys_per_min=UNKNOWN_PER_MIN)) as served:
+async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(own_config: Config) -> None:
+    async with serving(replace(own_config, unknown_keys_per_min=UNKNOWN_PER_MIN)) as served:
         told = [
             (await ask(served, unknown_key(), f"192.0.2.{last}")).json()
             for last in range(UNKNOWN_PER_MIN + 2)
@@ -306,19 +308,19 @@ async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(confi
         assert all("from 127.0.0.1;" in each["error"] for each in limited)
 
 
-async def test_without_a_limit_as_many_unknown_keys_as_one_likes_are_looked_up(config: Config) -> None:
-    async with serving(replace(config, unknown_keys_per_min=0)) as served:
+async def test_without_a_limit_as_many_unknown_keys_as_one_likes_are_looked_up(own_config: Config) -> None:
+    async with serving(replace(own_config, unknown_keys_per_min=0)) as served:
         for _ in range(2 * UNKNOWN_PER_MIN):
             refused(await ask(served, unknown_key(), "192.0.2.1"), 401, "unauthorized")
 
 
 async def test_so_many_look_ups_are_under_way_and_the_rest_is_refused_at_once(
-    config: Config, outbox: asyncpg.Pool, tenant: Account
+    own_config: Config, own_outbox: asyncpg.Pool, own_tenant: Account
 ) -> None:
     """While Postgres takes its time. The gateway continues for the keys that it knows."""
-    async with serving(replace(config, unknown_keys_per_min=0)) as served:
-        assert (await ask(served, tenant.read, "192.0.2.1")).status_code == 200
-        async with new_client(served.url, None) as client, outbox.acquire() as conn:
+    async with serving(replace(own_config, unknown_keys_per_min=0)) as served:
+        assert (await ask(served, own_tenant.read, "192.0.2.1")).status_code == 200
+        async with new_client(served.url, None) as client, own_outbox.acquire() as conn:
 
             async def asked(key: str) -> httpx.Response:
                 return await client.get("/order/global", headers={"authorization": f"Bearer {key}"})
@@ -332,8 +334,8 @@ async def test_so_many_look_ups_are_under_way_and_the_rest_is_refused_at_once(
                     assert told["error"].startswith(
                         "One address may have at most 64 unknown keys looked up at a time"
                     )
-                assert (await asked(tenant.read)).status_code == 200
-                new = asyncio.create_task(asked(tenant.write))
+                assert (await asked(own_tenant.read)).status_code == 200
+                new = asyncio.create_task(asked(own_tenant.write))
             told = [each.status_code for each in await asyncio.gather(*waiting)]
             assert (told.count(401), told.count(429)) == (LOOK_UPS_OF_ONE, 95 - LOOK_UPS_OF_ONE)
             assert (await new).status_code == 200
