@@ -56,6 +56,8 @@ async def commit(
         # Rows and place are lost together, if at all, and folded again: no commit here waits for the
         # disk (`move` says so).
         moves = {}
+        if serving:
+            await conn.execute(statement("lock_builds"), UUID(serving[0].build.tenant))
         for each, change in sorted(changes, key=lambda pair: pair[0].build.id):
             if change.rest is None:
                 moves[each.build.id] = await _move(conn, each, page, change, began)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterable
 from typing import Any
@@ -11,11 +12,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from gateway.follow import declarations, put
+from gateway.follow import commit, declarations, put
 from gateway.follow.declarations import Declarations
 from gateway.follow.definitions import Definition
+from gateway.follow.model import Build
 from gateway.log.postgres import Postgres
 from gateway.relay.outbox import Outbox
+from gateway.relay.position import Place
 from spec.model import Spec
 from tests.follow.conftest import SPEC, Shop
 from tests.support.accounts import Account, open_account
@@ -211,6 +214,43 @@ async def test_a_field_that_what_serves_does_not_list_yet_is_refused(
     await pool.execute(listing, tenant.id, ["spent", "orders"])
     listed = await shop.get(path, **{"filter[orders]": 1})
     assert [each["key"] for each in listed["items"]] == [customer]
+
+
+async def test_who_pauses_waits_for_a_build_that_begins_to_serve(
+    shop: Shop, pool: asyncpg.Pool, tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had been a deadlock: each had locked one of the two builds."""
+    await shop.append(new_id(), "was_placed", {"customer_id": new_id(), "total": 1})
+    await shop.get("/_/projections/customer_totals")
+    stored = Declarations(pool, Outbox(Postgres(pool), 16, settled))
+    pausing: list[asyncio.Task[bool]] = []
+
+    async def waits() -> bool:
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE wait_event_type = 'Lock' AND query LIKE '%UPDATE follower SET paused%'"
+        )
+        return bool(await pool.fetchval(waiting))
+
+    async def served(conn: Any, build: Build, reached: Place) -> None:
+        if build.tenant == UUID(tenant.id).bytes and not pausing:
+            pause = stored.set_paused(UUID(tenant.id), "projection", "customer_totals", True)
+            pausing.append(asyncio.create_task(pause))
+            await until(waits)
+        await serve(conn, build, reached)
+
+    serve = commit._serve
+    monkeypatch.setattr(commit, "_serve", served)
+    await deploy(shop, changed(by=["spent"]))
+
+    async def is_asked() -> bool:
+        return bool(pausing)
+
+    await until(is_asked)
+    assert await pausing[0]
+    stands = (await shop.client.get("/_/projections/customer_totals")).json()
+    assert (stands["state"], stands["build"]) == ("paused", None)
+    await stored.set_paused(UUID(tenant.id), "projection", "customer_totals", False)
 
 
 async def test_where_postgres_lost_commits_everything_is_built_again(

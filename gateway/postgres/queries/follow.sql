@@ -101,6 +101,12 @@ RETURNING tenant, changes
 UPDATE followed SET owner = NULL, lease_until = NULL WHERE tenant = $1 AND owner = $2
 
 
+-- name: lock_builds
+-- The followers of a tenant that are not dropped, locked in the order of ids. So a process that moves one and then drops
+-- another waits for a person who pauses both, or the other way round. $1 tenant
+SELECT id FROM follower WHERE tenant = $1 AND state <> 'dropped' ORDER BY id FOR UPDATE
+
+
 -- name: lock
 -- The row of a tenant, locked, made where there is none. $1 tenant
 INSERT INTO followed (tenant) VALUES ($1)
@@ -308,15 +314,20 @@ FROM follower WHERE tenant = $1 AND kind = $2 AND name = $3 AND state = 'serving
 
 
 -- name: set_paused
--- Pauses, or goes on. $1 tenant, $2 kind, $3 name, $4 whether it is paused
+-- Pauses, or goes on; locks in the order of ids, as `lock_builds` does. $1 tenant, $2 kind, $3 name, $4 whether it is
+-- paused
 UPDATE follower SET paused = $4, moves = moves + 1
-WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('building', 'serving')
+WHERE id IN (
+    SELECT id FROM follower WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('building', 'serving')
+    ORDER BY id FOR UPDATE
+)
 RETURNING id
 
 
 -- name: set_state
--- Builds that are to be dropped, or are off. $1 ids, $2 state
-UPDATE follower SET state = $2, moves = moves + 1 WHERE id = ANY($1::bigint[])
+-- Builds that are to be dropped, or are off; locked in the order of ids. $1 ids, $2 state
+UPDATE follower SET state = $2, moves = moves + 1
+WHERE id IN (SELECT id FROM follower WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE)
 
 
 -- name: slice
