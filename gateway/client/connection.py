@@ -98,8 +98,8 @@ class Following:
 
     def received(self, data: bytes) -> Iterator[bytes]:
         """The events in it, as JSON."""
-        self._failures, self._least_s = 0, 0.0
         for position, event in self._messages.feed(data):
+            self._failures, self._least_s = 0, 0.0  # not at any data: it may be a page of a proxy
             self._position = position
             if event is None:
                 self._keeper.processed(position)

@@ -247,6 +247,16 @@ def test_where_now_was_is_kept_before_the_first_event_is_given() -> None:
     assert again.request().params == {"after": "AQposition"}
 
 
+def test_the_page_of_a_proxy_shortens_no_pause_of_a_follower() -> None:
+    following = Following({}, None, Patience(first_s=0.1))
+    pauses = [following.pause_s(0)]
+    assert list(following.received(b"<html>\n\n</html>")) == []
+    pauses.append(following.pause_s(0))
+    following.request()
+    assert list(following.received(b"id: AQposition\n\n")) == []
+    assert [*pauses, following.pause_s(0)] == [0.1, 0.2, 0.1]
+
+
 def test_what_settles_a_lost_append_is_its_refusal() -> None:
     for code in ("idempotency_mismatch", "schema_violation", "unknown_event_type"):
         with pytest.raises(Refused):
