@@ -177,6 +177,8 @@ def undeclared_event(
 
 
 def unknown_actor(name: str, spec: Spec, path: str) -> Refusal:
+    if name.startswith(RESERVED_ACTOR_PREFIX):
+        return Refusal("unknown_actor_type", _SYSTEM_ACTORS, path)
     why = f"The spec's agent_types do not name {name[:64]!r}{nearest(name, spec.agent_types)}."
     return Refusal("unknown_actor_type", why, path)
 
@@ -406,8 +408,6 @@ def _unknown(names: Sequence[object], aggregate_type: AggregateType) -> Refusal 
 
 def _references(spec: Spec, envelope: Envelope, *, importing: bool) -> tuple[str, str | None] | Refusal:
     """The canonical ids of actor and target."""
-    if envelope.actor_type.startswith(RESERVED_ACTOR_PREFIX) and not importing:
-        return Refusal("unknown_actor_type", _SYSTEM_ACTORS, "metadata.actor.type")
     if not importing and envelope.actor_type not in spec.agent_types:
         return unknown_actor(envelope.actor_type, spec, "metadata.actor.type")
     if envelope.target_type is not None and envelope.target_type not in spec.target_types:

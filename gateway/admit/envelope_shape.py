@@ -33,6 +33,8 @@ thousands."""
 class _Fields(NamedTuple):
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    """What a sender may name too; a shape never has it, since something else was put in its place before."""
 
 
 class Form(Enum):
@@ -41,7 +43,11 @@ class Form(Enum):
     SINGLE = _Fields(("data", "metadata"), ("if_unchanged",))
     BATCH = _Fields(("events", "metadata"), ("if_unchanged",))
     MINTING_BATCH = _Fields(("events", "metadata"), ("parent", "source", "if_unchanged"))
-    LINE = _Fields(("aggregate_type", "key", "type", "data", "metadata"), ("idempotency_key", "if_unchanged"))
+    LINE = _Fields(
+        ("aggregate_type", "key", "type", "data", "metadata"),
+        ("idempotency_key", "if_unchanged"),
+        ("source",),
+    )
     SEVERAL = _Fields(("events", "metadata"), ("condition",))
     SEVERAL_LINE = _Fields(("events", "metadata"), ("condition", "idempotency_key"))
 
@@ -56,7 +62,9 @@ _METADATA = _Fields(
     ("actor",), ("target", "previous_length", "skip_occ", "event_id", "causation_id", "extra")
 )
 _REF = _Fields(("type", "id"))
-_EVENT_OF_ANY = _Fields(("aggregate_type", "type", "data"), ("key", "previous_length", "event_id", "target"))
+_EVENT_OF_ANY = _Fields(
+    ("aggregate_type", "type", "data"), ("key", "previous_length", "event_id", "target"), ("source",)
+)
 _METADATA_OF_ALL = _Fields(("actor",), ("target", "causation_id", "extra"))
 _CONDITION = _Fields(("fail_if_events_match",), ("after",))
 
@@ -118,7 +126,8 @@ def _unknown(places: list[_Place]) -> Refusal | None:
         for key in found:
             if key not in known:
                 shown = key if len(key) <= KEY_SHOWN_MAX else key[:KEY_SHOWN_MAX] + "…"
-                hint = _guess(key[:KEY_SHOWN_MAX], known) or f" (known are {', '.join(known)})"
+                named = known + fields.replaced
+                hint = _guess(key[:KEY_SHOWN_MAX], named) or f" (known are {', '.join(named)})"
                 return Refusal("unknown_field", f"`{prefix}{shown}` is not a field{hint}.", prefix + shown)
     return None
 

@@ -81,6 +81,7 @@ class OfSeveral(NamedTuple):
 
     mint_key: MintKey
     place_of: PlaceOf
+    keys: Keys = NO_ALIASES
 
 
 def is_several(line: bytes) -> bool:
@@ -108,7 +109,7 @@ def judge_several_line(
         kept = [name for name in ("events", "metadata", "condition") if name in sent]
         body = b"{%b}" % b",".join([b'"%b":%b' % (name.encode(), bytes(sent[name])) for name in kept])
         form = Form.SEVERAL
-    judged = judge_several(spec, asked, body, minting, of.mint_key, {}, of.place_of, form)
+    judged = judge_several(spec, asked, body, minting, of.mint_key, of.keys, of.place_of, form)
     return judged if isinstance(judged, Fault) else SeveralLine(judged.append, first_type(body))
 
 

@@ -6,8 +6,8 @@ what refuses them. Must not know: how states are read, or what becomes of the ap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Generator, Mapping
+from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -91,6 +91,9 @@ class SchemaWork(msgspec.Struct):
             raise NotAdmitted("schema_violation", too_much_work(event_type, self.most), "data")
 
 
+_Steps: TypeAlias = "Generator[Stream | RecordWanted, None, Judged]"
+
+
 class _Refused(Exception):
     def __init__(self, refused: ImplicationRefused) -> None:
         self.refused = refused
@@ -107,10 +110,23 @@ class Judging(msgspec.Struct, eq=False):
     records: dict[Stream, tuple[int, Record | None]] = {}
     """Of its aggregates whose last record was read: their lengths then, and that record."""
     work: SchemaWork = msgspec.field(default_factory=SchemaWork)
+    _under_way: tuple[int | None, _Steps] | None = None
 
     def run(self, at_once: int | None = None) -> Judged | Stream | RecordWanted:
-        """The stream whose state, or whose last record, has to be read first; or the verdict. Raises
-        TakesLong where `at_once` bounds what all of it may test, since everything else waits."""
+        """The stream whose state, or whose last record, has to be read first; or the verdict. The next run
+        continues where this one stopped, unless its `at_once` is another. Raises TakesLong where that bounds
+        what all of it may test, since everything else waits."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is None or under_way[0] != at_once:
+            under_way = at_once, self._steps(at_once)
+        try:
+            wanted = next(under_way[1])
+        except StopIteration as ended:
+            return cast("Judged", ended.value)
+        self._under_way = under_way
+        return wanted
+
+    def _steps(self, at_once: int | None) -> _Steps:
         append, budgets = self.append, Budgets.of(self.bytes_max, at_once)
         self.work.taken = 0
         types = self.deployed.spec.aggregate_types
@@ -127,9 +143,8 @@ class Judging(msgspec.Struct, eq=False):
             number = row.number
             if declared.identity is not None:
                 if row.level and row.stream not in last:
-                    before = self.records.get(row.stream)
-                    if before is None:
-                        return RecordWanted(row.stream)
+                    while (before := self.records.get(row.stream)) is None:
+                        yield RecordWanted(row.stream)
                     if not self._fits(number, before[0]):
                         return Judged(append, {number: _NO_LENGTH})
                     length, last[row.stream] = before
@@ -139,9 +154,8 @@ class Judging(msgspec.Struct, eq=False):
                 continue
             tip = tips.get(row.stream) if declared.by_state else EMPTY
             if tip is None:
-                state = self.states.get(row.stream)
-                if state is None:
-                    return row.stream
+                while (state := self.states.get(row.stream)) is None:
+                    yield row.stream
                 if not self._fits(number, state.length):
                     # It may have come to that length since, and is not judged at it.
                     return Judged(append, {number: _NO_LENGTH})

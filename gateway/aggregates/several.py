@@ -8,7 +8,6 @@ judged again, until its deadline. A rule refuses only what nothing else refuses:
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -128,12 +127,16 @@ class RuledSeveral:
     async def _judge(self, append: Append, deployed: Deployed) -> Judged:
         """Raises PostgresTrouble and Busy."""
         judging = self._judging(append, deployed)
+        light = True  # once it is not, it is judged beside the loop from the beginning to the end
         while True:
             size = append.size_bytes + sum([each.size_bytes for each in judging.states.values()])
+            light = light and size < _AT_ONCE_BYTES and not judging.states.keys() - append.streams
             judged = None
-            if size < _AT_ONCE_BYTES and not judging.states.keys() - append.streams:
-                with suppress(TakesLong):
+            if light:
+                try:
                     judged = judging.run(AT_ONCE_LOOKS)
+                except TakesLong:
+                    light = False
             if judged is None:
                 judged = await self._aside.run(append.stream.tenant, judging.run)
             if isinstance(judged, Judged):

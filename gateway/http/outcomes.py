@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.admit.append import SPEC_REFUSALS, Fault
 from gateway.appends import ANOTHER_HISTORY, Append, Appended, Retry
+from gateway.catalog.narrowness import Only
 from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http import render
@@ -66,14 +67,21 @@ class Outcomes:
         self._outbox = outbox
 
     async def of_append(
-        self, append: Append | None, outcome: Outcome, *, minimal: bool, batch: bool = False
+        self,
+        append: Append | None,
+        outcome: Outcome,
+        *,
+        minimal: bool,
+        batch: bool = False,
+        only: Only | None = None,
     ) -> Answer:
-        """`minimal` leaves out what a 409's caller missed; `batch` is the receipt of several."""
+        """`minimal` leaves out what a 409's caller missed; `batch` is the receipt of several; `only` is what
+        the caller's key is narrowed to."""
         if isinstance(outcome, ConditionFailed):
             assert append is not None and append.condition is not None
             return await self.of_condition(append.stream.tenant, append.condition, minimal=minimal)
         if not isinstance(outcome, Conflict):
-            return known(outcome, batch=batch)
+            return known(outcome, batch=batch, only=only)
         assert append is not None
         return await self.of_conflict(append.stream, append.expected, outcome.length, minimal=minimal)
 
@@ -96,7 +104,7 @@ class Outcomes:
             return refused(fault.refusal)
         return earlier
 
-    async def of_retry(self, retry: Retry, *, batch: bool) -> Answer | None:
+    async def of_retry(self, retry: Retry, *, batch: bool, only: Only | None = None) -> Answer | None:
         """What is settled already under the identities that the client chose; None where nothing is."""
         if not retry.chosen:
             return None
@@ -105,7 +113,7 @@ class Outcomes:
         except PostgresTrouble:
             why = "The event will never appear by this request: Postgres does not answer."
             return refused(Refusal("not_committed", why), 1)
-        return None if found is None else known(found, batch=batch)
+        return None if found is None else known(found, batch=batch, only=only)
 
     async def of_conflict(
         self, stream: Stream, expected: int, length: int, *, minimal: bool, path: str | None = None
@@ -177,7 +185,8 @@ def _matched(page: Page) -> dict[str, object]:
     return {"matched": parts, "matched_next": following}
 
 
-def known(outcome: Known, *, batch: bool) -> Answer:
+def known(outcome: Known, *, batch: bool, only: Only | None = None) -> Answer:
+    """A key that is `only` for something hears nothing of other aggregates."""
     match outcome:
         case Appended():
             return appended(outcome, batch=batch)
@@ -190,6 +199,8 @@ def known(outcome: Known, *, batch: bool) -> Answer:
         case RuleViolated(event, rule, error, length):
             path = f"events[{event}].rules[{rule}]" if batch else f"rules[{rule}]"
             return refused(Refusal("rule_violated", error, path), length=length)
+        case NotUnique(path, aggregate_type, key) if only is not None and not only.reads(aggregate_type, key):
+            return refused(Refusal("not_unique", "Another aggregate has this value.", path))
         case NotUnique(path, aggregate_type, key):
             why = f"Another aggregate has this value: {aggregate_type} {key}."
             holder = {"aggregate_type": aggregate_type, "key": key}
@@ -201,7 +212,7 @@ def known(outcome: Known, *, batch: bool) -> Answer:
                 return refused(refusal)
             return refused(refusal, aggregate_type=by.aggregate_type, key=by.key, length=length)
         case Mismatch(by, original):
-            return _mismatched(by, original)
+            return _mismatched(by, original if only is None else None)
         case NotCommitted(reason, retry_after_s):
             refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
             return refused(refusal, retry_after_s)
@@ -216,12 +227,14 @@ def known(outcome: Known, *, batch: bool) -> Answer:
 
 def _mismatched(by: str | None, original: Appended | None) -> Answer:
     """With the receipt of the request that holds the identity, in the form in which it was given."""
-    if by is None or original is None:
+    if by is None:
         return refused(_MISMATCH)
     what = "Idempotency-Key" if by == "idempotency_key" else "event_id"
-    why = f"This {what} belongs to another request (path, body or version differ), which `receipt` answered. "
+    why = f"This {what} belongs to another request (path, body or version differ)"
+    if original is None:
+        return refused(Refusal("idempotency_mismatch", f"{why}. {_A_NEW_ONE}"), by=by)
     receipt = appended(original, batch=original.of_batch).body
-    refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
+    refusal = Refusal("idempotency_mismatch", f"{why}, which `receipt` answered. {_A_NEW_ONE}")
     return refused(refusal, by=by, receipt=render.raw(receipt))
 
 
@@ -266,10 +279,11 @@ _UNKNOWN_POSITION = Refusal(
     "`after` is not a position in this feed: nothing was committed there.",
     "condition.after",
 )
+_A_NEW_ONE = "Use a new one for a new request."
 _MISMATCH = Refusal(
     "idempotency_mismatch",
     "This Idempotency-Key or event_id belongs to another request (path, body or version differ). "
-    "Use a new one for a new request.",
+    f"{_A_NEW_ONE}",
 )
 _UNKNOWN = Refusal(
     "outcome_unknown",

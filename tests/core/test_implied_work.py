@@ -9,11 +9,11 @@ import pytest
 from gateway.aggregates.implied import Judged, Judging, SchemaWork
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
-from gateway.state import AT_ONCE_LOOKS, STATE_BYTES_MAX, TakesLong
+from gateway.state import AT_ONCE_LOOKS, EMPTY, STATE_BYTES_MAX, Folded, TakesLong
 from spec.errors import Faults
 from spec.parse import parse
 from tests.support.calls import new_id
-from tests.support.drive import append, new_tenant
+from tests.support.drive import append, append_to_all, new_tenant
 
 EVENT_BYTES_MAX = 262_144
 
@@ -75,3 +75,60 @@ def test_implied_events_whose_checks_would_take_too_long_together_refuse_the_app
     judged = asked.run()
     assert isinstance(judged, Judged)
     assert len(judged.append.events) == 1 + count
+
+
+class Counted(Judging, eq=False):
+    verdicts: int = 0
+
+    def _verdict(self, *judged: Any) -> Any:
+        self.verdicts += 1
+        return super()._verdict(*judged)
+
+
+def of_several(aggregates: int, each: int, require: Any) -> Counted:
+    """`each` events of the first aggregate, then of the next, all with a rule."""
+    ruled = {"schema": {}, "rules": [{"require": require, "error": "It is not."}]}
+    spec = parse({"aggregate_types": {"order": {"events": {"was_placed": ruled}}}, "agent_types": ["user"]})
+    assert not isinstance(spec, Faults), spec
+    tenant = new_tenant()
+    streams = [Stream(tenant, "order", new_id()) for _ in range(aggregates)]
+    asked = append_to_all([stream for stream in streams for _ in range(each)])
+    return Counted(asked, Deployed(1, spec, b""), STATE_BYTES_MAX, EVENT_BYTES_MAX)
+
+
+def judged_with(judging: Judging, at_once: int | None, most: int) -> Judged | None:
+    """With states of as many aggregates as it takes, up to `most`."""
+    for _ in range(most + 1):
+        judged = judging.run(at_once)
+        if isinstance(judged, Judged):
+            return judged
+        assert isinstance(judged, Stream)
+        judging.states[judged] = EMPTY
+    return None
+
+
+def test_an_event_is_judged_once_however_many_states_are_read() -> None:
+    asked = of_several(20, 5, {"not": {"exists": "@.closed"}})
+    judged = judged_with(asked, AT_ONCE_LOOKS, 20)
+    assert judged is not None
+    assert (judged.violated, judged.pinned, asked.verdicts) == (None, dict.fromkeys(range(20), 0), 100)
+
+
+def test_what_is_judged_with_another_bound_is_judged_from_the_beginning() -> None:
+    asked = of_several(3, 2, {"not": {"exists": "@.closed"}})
+    assert judged_with(asked, AT_ONCE_LOOKS, 1) is None
+    judged = judged_with(asked, None, 3)
+    assert judged is not None
+    assert (judged.violated, len(judged.pinned), asked.verdicts) == (None, 3, 2 + 6)
+
+
+def test_what_took_too_long_is_judged_from_the_beginning() -> None:
+    asked = of_several(1, 1, {"in": ["$.data.n", "@.numbers"]})
+    numbers = b"[" + b",".join(b"%d" % n for n in range(40_000)) + b"]"
+    asked.states[asked.append.stream] = Folded(1, 0, 0, (), 0, b'{"numbers":%b}' % numbers)
+    for _ in range(2):
+        with pytest.raises(TakesLong):
+            asked.run(AT_ONCE_LOOKS)
+    judged = asked.run()
+    assert isinstance(judged, Judged)
+    assert judged.violated is None

@@ -65,6 +65,21 @@ def taken(response: httpx.Response, holder: str, path: str = "data.email") -> No
     assert told["holder"] == {"aggregate_type": "order", "key": holder}
 
 
+async def test_a_narrowed_key_hears_of_a_holder_that_it_may_read(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    one, other = new_id(), new_id()
+    assert (await signed_up(client, one, "a@b.c")).status_code == 201
+    for only in ([f"order/{other}"], ["order.was_signed_up"], ["order"]):
+        made = (await client.post("/_/keys", json={"scope": "write", "only": only})).json()
+        async with new_client(gateway.url, made["key"]) as narrow:
+            response = await signed_up(narrow, other, "a@b.c")
+            if only == ["order"]:
+                taken(response, one)
+            else:
+                assert one not in refused(response, 409, "not_unique", "data.email")["error"]
+
+
 async def test_a_value_is_one_aggregates_until_it_takes_another_or_releases_it(
     client: httpx.AsyncClient,
 ) -> None:

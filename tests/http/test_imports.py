@@ -161,6 +161,9 @@ async def test_the_importer_acts_unless_an_actor_is_named(client: httpx.AsyncCli
     actors = [(await events_of(client, "issue", key))[0]["metadata"]["actor"] for key in keys(told)]
     assert actors[0] == {"type": "system_importer", "id": "test_data_importer"}
     assert actors[1] == {"type": "user", "id": "global"}
+    fed = (await client.get("/_/feed?actor=system_importer:test_data_importer")).json()["events"]
+    assert [event["id"] for event in fed] == [told[0]["event_id"]]
+    refused(await client.get("/_/feed?actor=system_importer:nobody"), 422, "invalid_identifier", "actor")
     for actor, code in (
         ("robot:global", "unknown_actor_type"),
         ("system_importer:test_data_importer", "unknown_actor_type"),

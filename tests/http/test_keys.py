@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.accounts import Account
 from tests.support.calls import (
+    ACTOR,
     append,
     appended,
     batch,
@@ -19,6 +20,7 @@ from tests.support.calls import (
     envelope,
     lines,
     new_client,
+    new_event_id,
     new_id,
     refused,
     until,
@@ -226,6 +228,24 @@ async def test_a_narrowed_key_learns_nothing_of_what_it_may_not_read(
         assert (await narrow.get(f"/order/{mine}")).status_code == 200
         refused(await narrow.get("/order/bad"), 422, "invalid_identifier", "key")
         refused(await narrow.get("/ticket/@bd-k86gaq"), 404, "unknown_alias", "key")
+
+
+async def test_a_narrowed_key_hears_no_receipt_by_an_identity_that_it_guesses(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    event_id, mine = new_event_id(), new_id()
+    told = await made(client, scope="write", only=[f"order/{mine}"])
+    body: dict[str, Any] = {"data": "others", "metadata": {"actor": ACTOR, "event_id": event_id}}
+    headers = {"idempotency-key": "import-1"}
+    answer = await client.post(f"/order/{new_id()}/was_noted", json=body, headers=headers)
+    assert answer.status_code == 201, answer.text
+    async with new_client(gateway.url, told["key"]) as narrow:
+        path = f"/order/{mine}/was_noted"
+        for sent, more, by in ((envelope("x"), headers, "idempotency_key"), (body, {}, "event_id")):
+            answer = await narrow.post(path, json=sent, headers=more)
+            refusal = refused(answer, 422, "idempotency_mismatch", None, ("by",))
+            assert refusal["by"] == by
+            assert "receipt" not in refusal["error"]
 
 
 async def first_id(stream: httpx.Response) -> str:

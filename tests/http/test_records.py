@@ -234,6 +234,14 @@ async def test_an_append_without_a_key_may_name_a_source(client: httpx.AsyncClie
     refused(both, 422, "invalid_field", "source")
 
 
+async def test_a_line_has_a_key_or_a_source(client: httpx.AsyncClient) -> None:
+    lines = [{**line("k.xlf", 0, "one"), **more} for more in ({"key": new_id()}, {"key": None}, {})]
+    both, null, neither = await bulk(client, *lines[:2], {**lines[2], "key": new_id(), "source": None})
+    assert (both["code"], both["path"]) == ("contradiction", "source")
+    assert (null["status"], neither["status"]) == (201, 201)
+    assert neither["key"] != null["key"]
+
+
 async def test_a_source_of_another_type_is_no_place_for_an_event_of_several(
     client: httpx.AsyncClient,
 ) -> None:

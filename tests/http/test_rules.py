@@ -238,6 +238,24 @@ async def test_an_append_to_several_is_judged_on_all_of_its_aggregates(shop: htt
     assert left == [0, 11]
 
 
+async def test_as_many_events_as_may_be_are_judged_on_as_many_aggregates(shop: httpx.AsyncClient) -> None:
+    """In blocks of each, so that nearly all events stand before the last aggregates' first ones."""
+    keys = [new_id() for _ in range(100)]
+
+    async def moved(event_type: str, count: int) -> httpx.Response:
+        events = [
+            {"aggregate_type": "item", "key": key, "type": event_type, "data": {"quantity": 1}}
+            for key in keys
+            for _ in range(count)
+        ]
+        return await shop.post("/_/append", json={"events": events, "metadata": {"actor": ACTOR}})
+
+    assert (await moved("was_stocked", 10)).status_code == 201
+    response = await moved("was_reserved", 10)
+    assert response.status_code == 201, response.text
+    refused(await moved("was_reserved", 1), 422, "rule_violated", "events[0].rules[1]", ("length",))
+
+
 async def test_what_can_not_be_judged_in_time_is_not_committed(
     start_servers: Callable[..., Awaitable[Servers]],
 ) -> None:

@@ -206,6 +206,28 @@ async def test_lengths_are_not_asked_for_by_headers(client: httpx.AsyncClient) -
         refused(answer, 400, "bad_request", path)
 
 
+async def test_no_record_is_skipped_for_a_header(client: httpx.AsyncClient) -> None:
+    """A header that was passed over would write what its sender asked not to write."""
+    for value in ("skip", "sometimes"):
+        headers = {"sluice-if-unchanged": value}
+        answer = await client.post("/_/append", json=body(of(KEY)), headers=headers)
+        refused(answer, 400, "bad_request", "Sluice-If-Unchanged")
+
+
+async def test_it_is_told_whose_the_system_s_actors_are(client: httpx.AsyncClient) -> None:
+    actor = {"type": "system_saga", "id": "saga_coordinator"}
+    sent = {"events": [of(None)], "metadata": {"actor": actor}}
+    answer = await client.post("/_/append", json=sent)
+    told = refused(answer, 422, "unknown_actor_type", "metadata.actor.type")
+    assert "are the gateway's own parts" in told["error"]
+
+
+async def test_a_field_that_is_unknown_is_told_with_all_that_are_known(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/_/append", json=body(of(None, sorce={"id": "1"})))
+    told = refused(answer, 422, "unknown_field", "events[0].sorce")
+    assert told["error"] == "`events[0].sorce` is not a field (did you mean `source`?)."
+
+
 async def test_what_contradicts_a_header_comes_after_names(client: httpx.AsyncClient) -> None:
     headers = {"idempotency-key": "a b"}
     sent = body(of("nothing"))

@@ -272,3 +272,20 @@ async def test_the_key_of_a_bulk_line_may_be_an_alias(hooks: Hooks) -> None:
     ]
     assert told[8]["replayed"] is True
     assert told[7]["event_id"] == told[8]["event_id"]
+
+    def of_several(*names: str, **more: Any) -> dict[str, Any]:
+        events = [
+            {"aggregate_type": "repository", "key": each, "type": "was_pushed", "data": {}} for each in names
+        ]
+        return {"events": events, "metadata": {"actor": actor}, **more}
+
+    sent = [
+        of_several("@REP-1", key, "rep-1"), of_several(key, "@REP-7"), of_several("VNO-1"),
+        of_several("@REP-1", idempotency_key="twice"), of_several("@REP-1", idempotency_key="twice"),
+    ]  # fmt: skip
+    answer = await hooks.client.post("/_/bulk", content=lines(*sent), headers={**admin, **NDJSON})
+    whole, unknown, strange, first, again = told_in(answer.content)
+    assert [each["key"] for each in whole["events"]] == [key] * 3
+    assert (unknown["code"], unknown["path"]) == ("unknown_alias", "events[1].key")
+    assert (strange["code"], strange["path"]) == ("invalid_identifier", "events[0].key")
+    assert (again["replayed"], again["events"]) == (True, first["events"])

@@ -177,7 +177,9 @@ class Appends:
                     outcome = await self._records.append(append)
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
-            answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
+            answer = await self._outcomes.of_append(
+                append, outcome, minimal=asked.minimal, batch=batch, only=principal.only
+            )
         told = await self._with_aliases(call, answer, deployed.spec, body, name)
         await _send(send, call, told, self._log.rewound(principal.tenant.id.bytes))
 
@@ -213,7 +215,8 @@ class Appends:
         """As any append of a new aggregate, once it has its name, which is returned with the answer: what its
         receipt shows is there by then. What is settled already under the request's identities is told without
         taking a number, and without a name."""
-        earlier = await self._outcomes.of_retry(append.retry, batch=True)
+        only = principal.only
+        earlier = await self._outcomes.of_retry(append.retry, batch=True, only=only)
         if earlier is not None:
             return earlier, None
         child = await self._parents.child(principal, spec, parent, append, mint_key)
@@ -225,7 +228,8 @@ class Appends:
             outcome = await self._records.append(append)
         except asyncio.CancelledError:  # a shutdown that waits no longer
             outcome = OutcomeUnknown(append.append_id)
-        return await self._outcomes.of_append(append, outcome, minimal=True, batch=True), child.alias
+        answer = await self._outcomes.of_append(append, outcome, minimal=True, batch=True, only=only)
+        return answer, child.alias
 
     async def _with_aliases(
         self, call: Call, answer: Answer, spec: Spec | None, body: bytes, name: Alias | None = None

@@ -28,7 +28,7 @@ from gateway.admit.line import (
     judge_several_line,
 )
 from gateway.admit.several import with_sources
-from gateway.admit.several_names import first_type
+from gateway.admit.several_names import first_type, names_sent
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
@@ -179,13 +179,15 @@ class Bulk:
         for line in several:
             if line is None or _MAY_BE_ALIAS.search(line) is None:
                 continue
-            named, deployed = _named_in(line), self._catalog.deployed(request.principal.tenant.id)
-            if named is None or deployed is None or (named.aggregate_type, named.key) in found:
+            deployed = self._catalog.deployed(request.principal.tenant.id)
+            if deployed is None:
                 continue
-            if alias_in(named.key, deployed.spec, named.aggregate_type) is not None:
-                text = SIGIL + named.key.removeprefix(SIGIL)
-                meant = await self._aliases.exact(request.principal, named.aggregate_type, text)
-                found[named.aggregate_type, named.key] = meant
+            for aggregate_type, key in _all_named_in(line):
+                if (aggregate_type, key) in found or alias_in(key, deployed.spec, aggregate_type) is None:
+                    continue
+                text = SIGIL + key.removeprefix(SIGIL)
+                meant = await self._aliases.exact(request.principal, aggregate_type, text)
+                found[aggregate_type, key] = meant
         return found or NO_ALIASES
 
     async def _foreign(self, request: _Request, several: Sequence[bytes | None]) -> Foreign:
@@ -262,7 +264,7 @@ class Bulk:
             line, source, sources = named
         try:
             if is_several(line):
-                of = OfSeveral(minted_key, partial(place_in, self._log, minting.tenant))
+                of = OfSeveral(minted_key, partial(place_in, self._log, minting.tenant), keys)
                 judged = judge_several_line(spec, line, minting, of)
                 if not isinstance(judged, Fault):
                     judged = judged._replace(append=with_sources(judged.append, sources))
@@ -337,6 +339,14 @@ def _aggregate_of(tenant: bytes, spec: Spec | None, line: bytes) -> Stream | Non
     named = _named_in(line)
     key = None if spec is None or named is None else canonicalize(named.key, spec.singletons)
     return None if key is None or named is None else Stream(tenant, named.aggregate_type, key)
+
+
+def _all_named_in(line: bytes) -> list[tuple[str, str]]:
+    """The aggregate types and keys that it names, as far as they can be read."""
+    if is_several(line):
+        return names_sent(line)
+    named = _named_in(line)
+    return [] if named is None else [(named.aggregate_type, named.key)]
 
 
 def _named_in(line: bytes) -> _Named | None:

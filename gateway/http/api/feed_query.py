@@ -25,14 +25,12 @@ from gateway.relay.channel import Known
 from gateway.relay.outbox import Filter, Outbox
 from gateway.relay.position import START, Position, decode
 from spec.errors import shown
-from spec.identifiers import canonicalize, is_name
+from spec.identifiers import RESERVED_ACTOR_PREFIX, SYSTEM_ACTOR_IDS, canonicalize, is_name
 from spec.model import Spec
 
 _T = TypeVar("_T")
 WAIT_S_MAX = 60
 FROM_BEGINNING, FROM_NOW = "beginning", "now"
-_SYSTEM = "system_"
-"""How the gateway's own actor types begin; no spec declares one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,10 @@ def actor_of(query: Parameters, spec: Spec | None) -> tuple[str, str] | None:
     kind, colon, key = text.partition(":")
     if not colon or not is_name(kind):
         raise Refused(Refusal("invalid_field", "An actor is `type:id`, such as `user:global`.", "actor"))
-    if spec is not None and kind not in spec.agent_types and not kind.startswith(_SYSTEM):
+    of_system = kind.startswith(RESERVED_ACTOR_PREFIX)
+    if of_system and key in SYSTEM_ACTOR_IDS:
+        return kind, key
+    if spec is not None and kind not in spec.agent_types and not of_system:
         raise Refused(unknown_actor(kind, spec, "actor"))
     canonical = canonicalize(key, frozenset() if spec is None else spec.singletons)
     if canonical is None and spec is None and is_name(key):  # a singleton that was withdrawn

@@ -74,9 +74,9 @@ class SeveralAppends:
         """Raises Refused."""
         head = Head(scope)
         read = read_asked(scope["headers"])
-        if asks_for_a_length(read):
-            sent = next(name for name in _OF_A_LENGTH if head.joined(name.lower().encode()) is not None)
-            raise Refused(Refusal("bad_request", _NO_LENGTH, sent))
+        if asks_of_one_aggregate(read):
+            sent = next(name for name in _OF_ONE if head.joined(name.lower().encode()) is not None)
+            raise Refused(Refusal("bad_request", _OF_ONE[sent], sent))
         refusal = check_json_body(head, self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
@@ -244,9 +244,11 @@ def lines_of_several(answer: Answer, correlation_id: str) -> bytes:
     return lines.encode()
 
 
-def asks_for_a_length(read: Asked | Refusal) -> bool:
-    """Whether a header asks for a length, or tries to."""
-    return read.expected != ANY_LENGTH if isinstance(read, Asked) else read.path in _OF_A_LENGTH
+def asks_of_one_aggregate(read: Asked | Refusal) -> bool:
+    """Whether a header asks for what only an append to one aggregate can have, or tries to."""
+    if isinstance(read, Asked):
+        return read.expected != ANY_LENGTH or read.skip_unchanged
+    return read.path in _OF_ONE
 
 
 async def _again(
@@ -255,5 +257,10 @@ async def _again(
     return judge_several(spec, asked, body, minting, minted_key, {}, place_of)
 
 
-_OF_A_LENGTH = ("If-Match", "If-None-Match")
 _NO_LENGTH = "Require a length by `previous_length` of an event here, not by `If-Match` or `If-None-Match`."
+_OF_ONE = {
+    "If-Match": _NO_LENGTH,
+    "If-None-Match": _NO_LENGTH,
+    "Sluice-If-Unchanged": "An append to several aggregates is written whole: only one to a single aggregate "
+    "takes `Sluice-If-Unchanged`.",
+}

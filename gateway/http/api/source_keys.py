@@ -115,7 +115,7 @@ class SourceKeys:
     async def of_lines(
         self, tenant: UUID, spec: Spec | None, lines: Sequence[bytes]
     ) -> dict[bytes, NamedLine | Fault]:
-        """Of those lines that name a foreign id and no key, by their text."""
+        """Of those lines that name a foreign id, by their text."""
         found: dict[bytes, NamedLine | Fault] = {}
         by_type: dict[str, list[tuple[bytes, SourceId]]] = {}
         for line in dict.fromkeys(lines):
@@ -131,7 +131,14 @@ class SourceKeys:
                 )
                 continue
             aggregate_type = value.get("aggregate_type")
-            if "source" not in value or "key" in value:
+            if "source" not in value:
+                continue
+            if value["source"] is None:  # as if it was left out
+                found[line] = NamedLine(_without_source(line), None)
+                continue
+            if value.get("key") is not None:
+                why = "A line has a `key` or a `source`, not both."
+                found[line] = Fault(Refusal("contradiction", why, "source"), None)
                 continue
             if (
                 spec is None
@@ -196,6 +203,12 @@ def _with_keys(body: bytes, keys: Mapping[int, str | None]) -> bytes:
 
 
 _NO_TYPE: Final = "A line that names a source names its `aggregate_type`, one that the spec declares."
+
+
+def _without_source(line: bytes) -> bytes:
+    members = _decode_members(line)
+    del members["source"]
+    return _encode(members)
 
 
 def _with_key(line: bytes, key: str, source: SourceId) -> NamedLine:
