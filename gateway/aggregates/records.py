@@ -34,6 +34,7 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.stored_extra import RecordSaid, SourceRef, split, with_record
 from spec.identity import IdentityRule
 from spec.model import AggregateType, Spec
+from spec.names import Projects
 
 _AT_ONCE_BYTES: Final = 16 * 1024
 """Larger data are hashed beside the event loop."""
@@ -41,7 +42,7 @@ _AT_ONCE_BYTES: Final = 16 * 1024
 Names = tuple[str, str, str]
 
 
-Create = Callable[[Spec, Append], Awaitable[Refusal | None]]
+Create = Callable[[Spec, Append], Awaitable[Declined | NotCommitted | None]]
 """Raises PostgresTrouble."""
 
 
@@ -106,7 +107,8 @@ class Records:
                 for which, each in enumerate(found)
                 if each is not None and each.identity is not None
             }
-            return self._append_several(append, rules) if rules else None
+            work = bool(rules) or creates_project(deployed.spec, append)
+            return self._append_several(append, rules) if work else None
         declared = types.get(append.stream.aggregate_type)
         if declared is None:
             return None
@@ -126,6 +128,10 @@ class Records:
         until = self._loop.time() + self._deadline_s
         read = partial(_records_of_several, append, rules)
         try:
+            if (settled := await self._refused(append)) is not None:
+                return settled
+            if not rules:
+                return await self._ruled.append(append)
             light = append.size_bytes <= _AT_ONCE_BYTES
             records = read() if light else await self._aside.run(append.stream.tenant, read)
             while True:
@@ -170,8 +176,8 @@ class Records:
 
     async def _append(self, append: Append, declared: AggregateType) -> Outcome:
         try:
-            if (refusal := await self._refused(append)) is not None:
-                return Declined(refusal)
+            if (settled := await self._refused(append)) is not None:
+                return settled
             if declared.identity is None:
                 return await self._ruled.append(append)
             read = partial(_records, append, declared)
@@ -193,12 +199,16 @@ class Records:
         except PostgresTrouble:
             return NotCommitted("Postgres does not answer, and the record before is needed")
 
-    async def _refused(self, append: Append) -> Refusal | None:
-        """Raises PostgresTrouble."""
+    async def _refused(self, append: Append) -> Outcome | None:
+        """What an append is told that may not create its project; a repeat of one that did has its receipt.
+        Raises PostgresTrouble."""
         deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if self._create is None or deployed is None or not creates_project(deployed.spec, append):
             return None
-        return await self._create(deployed.spec, append)
+        refused = await self._create(deployed.spec, append)
+        if refused is None or not append.chosen:
+            return refused
+        return await self._log.settled(append.retry) or refused
 
     async def _try(
         self,
@@ -279,9 +289,15 @@ class Records:
 
 
 def creates_project(spec: Spec, append: Append) -> bool:
-    """Whether it may be the first of a project."""
+    """Whether it may have the first event of a project."""
     projects = None if spec.public_ids is None else spec.public_ids.projects
-    return projects is not None and append.stream.aggregate_type == projects.type and append.expected <= 0
+    return projects is not None and any(of_projects(projects, append))
+
+
+def of_projects(projects: Projects, append: Append) -> list[bool]:
+    """Of each stream of an append, whether it may begin as a project's."""
+    lengths = zip(append.streams, append.lengths, strict=True)
+    return [stream.aggregate_type == projects.type and asked <= 0 for stream, asked in lengths]
 
 
 def _records(append: Append, declared: AggregateType) -> list[Record | None]:

@@ -15,6 +15,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from gateway.aggregates.records import of_projects
 from gateway.aliases.kinds import Aggregate, value_at
 from gateway.aliases.store import ACQUIRE_S, Snapshot, statement
 from gateway.appends import Append
@@ -23,6 +24,7 @@ from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
+from gateway.outcomes import Declined, NotCommitted
 from gateway.postgres.connection_errors import mapped_to
 from gateway.postgres.errors import PostgresTrouble
 from spec.handlers import Path, Root
@@ -31,6 +33,8 @@ from spec.model import Spec
 from spec.names import PUBLIC_KEY_GRAMMAR, Projects
 
 _KEY: Final = re.compile(PUBLIC_KEY_GRAMMAR)
+_GIVEN_UP_S: Final = 5
+"""When to try again: a claim of a project that is not written is given up after a minute."""
 
 StateOf = Callable[[Stream, Deployed], Awaitable[object]]
 """The state of an aggregate, decoded. Raises PostgresTrouble."""
@@ -44,25 +48,46 @@ class ProjectKeys:
         self._pool = pool
         self._state_of = state_of
 
-    async def refused(self, spec: Spec, append: Append) -> Refusal | None:
-        """Why an append may not create its project: it has no key, or another's. Claims the key otherwise.
+    async def refused(self, spec: Spec, append: Append) -> Declined | NotCommitted | None:
+        """Why an append may not create its projects: one has no key, or another's. Claims the keys otherwise.
         Raises PostgresTrouble."""
-        projects = None if spec.public_ids is None else spec.public_ids.projects
-        if projects is None or append.stream.aggregate_type != projects.type or append.expected > 0:
+        public = spec.public_ids
+        if public is None or public.projects is None:
             return None
-        if await self._log.length(append.stream):
+        for which, begins in enumerate(of_projects(public.projects, append)):
+            refused = await self._one_refused(public.projects, public.key, append, which) if begins else None
+            if refused is not None:
+                return refused if isinstance(refused, NotCommitted) else Declined(refused)
+        return None
+
+    async def _one_refused(
+        self, projects: Projects, own: str | None, append: Append, which: int
+    ) -> Refusal | NotCommitted | None:
+        """Of the stream of that number. `own` is the key of the tenant's other public ids."""
+        stream = append.streams[which]
+        if await self._log.length(stream):
             return None
-        data = msgspec.json.decode(append.events[0].payload or b"null")
-        key = value_at(projects.key, data)
-        path = ".".join(["data", *map(str, projects.key.fields)])
+        first = 0 if append.spread is None else append.spread.order.index(which)
+        key = value_at(projects.key, msgspec.json.decode(append.events[first].payload or b"null"))
+        several = append.form is not None or len(append.events) > 1
+        path = ".".join([f"events[{first}].data" if several else "data", *map(str, projects.key.fields)])
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             why = f"A project's key is `{PUBLIC_KEY_GRAMMAR}`: 2 to 10 of A-Z and 0-9, a letter first."
             return Refusal("invalid_field", why, path)
-        holder = await self._claimed(append.stream, key, projects)
-        if holder == append.stream.key:
+        if key == own:
+            why = f"The key {key} is that of the tenant's public ids without a project."
+            return Refusal("key_taken", why, path)
+        holder = await self._claimed(stream, key, projects)
+        if holder == stream.key:
             return None
         if holder is None:
             return Refusal("key_taken", f"The key {key} belongs to a project of another tenant.", path)
+        other = Stream(stream.tenant, projects.type, holder)
+        if other not in append.streams and not await self._log.length(other):
+            # Which is perhaps this request, sent before, with another key that was made for its project.
+            return NotCommitted(
+                f"another append was about to create a project with the key {key}", _GIVEN_UP_S
+            )
         return Refusal("key_taken", f"The key {key} belongs to the {projects.type} {holder}.", path)
 
     async def keys_of(

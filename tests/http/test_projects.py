@@ -90,7 +90,7 @@ async def test_a_key_is_claimed_once_and_never_changes(
     other = await client.post(
         "/project", json={"events": [{"type": "was_begun", "data": {"key": "VNO"}}], **META}
     )
-    refused(other, 409, "key_taken", "data.key")
+    refused(other, 409, "key_taken", "events[0].data.key")
     for key in ("vno", "V", "VN-O", None, "ABCDEFGHIJK"):
         wrong = await append(client, "project", new_id(), "was_begun", {"key": key})
         refused(wrong, 422, "invalid_field", "data.key")
@@ -124,3 +124,67 @@ async def test_a_key_may_be_claimed_for_the_whole_instance(gateway: Served, outb
             told.append(await append(client, "project", new_id(), "was_begun", {"key": "SOLE"}))
     assert told[0].status_code == 201
     refused(told[1], 409, "key_taken", "data.key")
+
+
+async def test_the_repeat_of_a_creation_is_its_receipt(client: httpx.AsyncClient) -> None:
+    """Whose key is minted, and another one each time."""
+    body = {"events": [{"type": "was_begun", "data": {"key": "VNO"}}], **META}
+    several = {
+        "events": [creation("ABC"), {**creation(None), "aggregate_type": "character", "type": "was_made"}]
+    }
+    for path, sent in (("/project", body), ("/_/append", several | META)):
+        headers = {"idempotency-key": path}
+        first, again = [await client.post(path, json=sent, headers=headers) for _ in range(2)]
+        assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
+        assert again.headers["idempotency-replayed"] == "true"
+
+
+def creation(key: object, project: str | None = None) -> dict[str, Any]:
+    named = {} if project is None else {"key": project}
+    return {"aggregate_type": "project", **named, "type": "was_begun", "data": {"key": key}}
+
+
+async def test_an_append_to_several_claims_the_keys_of_its_projects(client: httpx.AsyncClient) -> None:
+    vno = await begun(client, "VNO")
+
+    async def tried(*events: dict[str, Any]) -> httpx.Response:
+        return await client.post("/_/append", json={"events": events, **META})
+
+    change = {**creation("XYZ", vno), "type": "was_changed"}
+    for wrong in ("VNO", "vno"):
+        code = (409, "key_taken") if wrong == "VNO" else (422, "invalid_field")
+        refused(await tried(change, creation(wrong)), *code, "events[1].data.key")
+        refused(await tried(creation(wrong)), *code, "events[0].data.key")
+    refused(await tried(creation("TWO"), creation("TWO")), 409, "key_taken", "events[1].data.key")
+    told = await tried(change, creation("ABC", abc := new_id()))
+    assert told.status_code == 201, told.text
+    assert await made(client, "character", {"project_id": abc}) == ["ABC-1"]
+
+
+async def test_no_project_has_the_key_of_the_tenants_own_public_ids(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    types = {**PROJECTS["aggregate_types"], "ticket": {"events": {"was_made": ANY}}}
+    public = {**PROJECTS["public_ids"], "key": "OWN", "types": ["ticket"]}
+    account = await open_account(outbox, {**PROJECTS, "aggregate_types": types, "public_ids": public})
+    async with new_client(gateway.url, account.admin) as client:
+        taken = await append(client, "project", new_id(), "was_begun", {"key": "OWN"})
+        refused(taken, 409, "key_taken", "data.key")
+        assert await made(client, "ticket", {}) == ["OWN-1"]
+
+
+async def test_a_key_that_was_claimed_for_a_project_that_is_not_written_is_not_taken_for_good(
+    client: httpx.AsyncClient, tenant: Account, outbox: asyncpg.Pool
+) -> None:
+    """By an append that failed, perhaps this one: whoever repeats it is told to try again, not that it is too
+    late."""
+    claimed = (
+        "INSERT INTO project_key (tenant, key, aggregate_id, everywhere, claimed_at) VALUES ($1, $2, $3, $4, "
+    )
+    await outbox.execute(f"{claimed} now())", tenant.id, "VNO", new_id(), False)
+    body = {"events": [{"type": "was_begun", "data": {"key": "VNO"}}], **META}
+    answer = await client.post("/project", json=body)
+    refused(answer, 503, "not_committed")
+    assert answer.headers["retry-after"] == "5"
+    await outbox.execute("UPDATE project_key SET claimed_at = now() - interval '2 minutes' WHERE key = 'VNO'")
+    assert (await client.post("/project", json=body)).status_code == 201
