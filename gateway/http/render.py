@@ -7,6 +7,8 @@ held to a grammar without quotes or control characters before it was stored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -20,6 +22,7 @@ from spec.identifiers import uuid_text
 __all__ = ["event_json", "fed_json"]
 
 encode = msgspec.json.Encoder().encode
+_NO_NAMES: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
 def receipt_json(done: Appended) -> bytes:
@@ -46,22 +49,31 @@ def batch_receipt_json(done: Appended) -> bytes:
     ).encode()
 
 
-def receipt_of_several_json(done: Appended, aggregate_type: str) -> bytes:
+def receipt_of_several_json(
+    done: Appended, aggregate_type: str, names: Mapping[int, tuple[str, ...]] = _NO_NAMES
+) -> bytes:
     """The answer to an append of events that name their aggregates; `aggregate_type` is that of all of them,
-    where they are of one aggregate."""
-    places: Sequence[tuple[Stream, int]] = done.places
-    if not places:
-        stream = Stream(b"", aggregate_type, done.key)
-        places = [(stream, done.first_version + n) for n in range(len(done.event_ids))]
+    where they are of one aggregate. `names` are the aliases to tell with events, by their numbers."""
     events = [
         f'{{"aggregate_type":"{stream.aggregate_type}","key":"{stream.key}","event_id":"{uuid_text(event_id)}",'
         f'"stream_id":"{version}-0","length":{version}}}'
-        for (stream, version), event_id in zip(places, done.event_ids, strict=True)
+        for (stream, version), event_id in zip(places_of(done, aggregate_type), done.event_ids, strict=True)
     ]
+    for n, aliases in names.items():
+        events[n] = with_aliases(events[n].encode(), aliases).decode()
     return (
         f'{{"ok":true,"position":"{position_text(done.last)}","count":{len(events)},{_implied(done)}'
         f'"events":[{",".join(events)}]}}'
     ).encode()
+
+
+def places_of(done: Appended, aggregate_type: str) -> Sequence[tuple[Stream, int]]:
+    """The stream and the version of each event; where they are of one aggregate, its stream is without the
+    tenant."""
+    if done.places:
+        return done.places
+    stream = Stream(b"", aggregate_type, done.key)
+    return [(stream, done.first_version + n) for n in range(len(done.event_ids))]
 
 
 def _implied(done: Appended) -> str:

@@ -45,6 +45,25 @@ async def test_a_new_aggregate_is_told_its_public_id_when_asked_to_wait(client: 
     assert (minted.status_code, minted.json()["aliases"]) == (201, ["VNO-3"])
 
 
+async def test_each_new_aggregate_of_an_append_to_several_is_told_its_public_id(
+    client: httpx.AsyncClient,
+) -> None:
+    old, new = await create(client), new_id()
+
+    def event(**named: str) -> dict[str, Any]:
+        return {"aggregate_type": "order", "type": "was_placed", "data": {}, **named}
+
+    several = [event(), event(key=old), event(key=new), event(key=new)]
+    for events in (several, [event()]):
+        body = {"events": events, "metadata": {"actor": ACTOR}}
+        sent = {"json": body, "headers": {**WAIT, "idempotency-key": str(len(events))}}
+        first, again = [await client.post("/_/append", **sent) for _ in range(2)]
+        assert (first.status_code, again.json()) == (201, first.json())
+        for told in first.json()["events"]:
+            names = (await client.get(f"/order/{told['key']}/aliases")).json()["aliases"]
+            assert told.get("aliases") == (names if told["length"] == 1 else None)
+
+
 async def test_a_client_that_does_not_ask_is_not_told(client: httpx.AsyncClient) -> None:
     assert "aliases" not in await appended(client, "order", new_id(), "was_placed")
     told = await appended(client, "config", new_id(), "was_changed", headers=WAIT)

@@ -57,7 +57,7 @@ ASKED: list[tuple[dict[str, Any] | str, list[tuple[bytes, bytes]], bool]] = [
     (body(of("A"), of("HERE", previous_length=1)), [(b"prefer", b"return=minimal")], True),
     (body(of("A")), [(b"idempotency-key", b"k-A")], True),
     (body(of("A")), [(b"x-correlation-id", b"a0000000-0000-4000-a000-000000000001")], True),
-    (body(of("A")), [(b"prefer", b"wait=1")], True),
+    (body(of("A")), [(b"prefer", b"wait=1")], False),
     (body(of("A", event_id="E"), of("B")), [], True),
     (body(of("A", target={"type": "order", "id": "global"})), [], True),
     ({**body(of("A")), "metadata": {"actor": ACTOR, "extra": {"n": 1}}}, [], True),

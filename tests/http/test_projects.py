@@ -176,8 +176,7 @@ async def test_no_project_has_the_key_of_the_tenants_own_public_ids(
 async def test_a_key_that_was_claimed_for_a_project_that_is_not_written_is_not_taken_for_good(
     client: httpx.AsyncClient, tenant: Account, outbox: asyncpg.Pool
 ) -> None:
-    """By an append that failed, perhaps this one: whoever repeats it is told to try again, not that it is too
-    late."""
+    """By an append that failed, perhaps this one: its client is told to try again."""
     claimed = (
         "INSERT INTO project_key (tenant, key, aggregate_id, everywhere, claimed_at) VALUES ($1, $2, $3, $4, "
     )

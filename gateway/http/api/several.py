@@ -25,6 +25,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.events import Stream
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
@@ -90,6 +91,8 @@ class SeveralAppends:
             answer = await self._of_fault(judged, named.body)
         else:
             answer = await self.settled(judge, judged, await self._outcome(judged), named.body, asked.minimal)
+        if asked.wait and answer.done is not None:
+            answer = await self._with_aliases(principal.tenant.id, answer, answer.done, named.body)
         await response.answer_with(send, answer.status, answer.body, lines_of_several(answer, correlation_id))
 
     def judged_at_once(
@@ -127,6 +130,22 @@ class SeveralAppends:
             return answer_to_appended(outcome, aggregate_type)
         answer = await self._outcomes.of_several(judged.append, outcome, minimal=minimal)
         return receipt_of_several(answer, aggregate_type)
+
+    async def _with_aliases(self, tenant: UUID, answer: Answer, done: Appended, body: bytes) -> Answer:
+        """A receipt with the names of each aggregate that the append created."""
+        deployed, of_type = self._catalog.deployed(tenant), first_type(body)
+        spec = None if deployed is None else deployed.spec
+        created = {
+            n: Stream(tenant.bytes, stream.aggregate_type, stream.key)
+            for n, (stream, version) in enumerate(render.places_of(done, of_type))
+            if version == 1
+        }
+        try:
+            given = await asyncio.gather(*[self._aliases.given(spec, each) for each in created.values()])
+        except asyncio.CancelledError:  # a shutdown: what is committed is told all the same
+            return answer
+        names = {n: told for n, told in zip(created, given, strict=True) if told is not None}
+        return msgspec.structs.replace(answer, body=render.receipt_of_several_json(done, of_type, names))
 
     async def _outcome(self, judged: Several) -> Outcome:
         try:

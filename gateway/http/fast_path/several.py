@@ -77,7 +77,7 @@ class FastSeveral:
             return False
         deployed = self._catalog.deployed(principal.tenant.id)
         asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked_once(headers)
-        if deployed is None or isinstance(asked, Refusal) or asks_of_one_aggregate(asked):
+        if deployed is None or isinstance(asked, Refusal) or asked.wait or asks_of_one_aggregate(asked):
             return False
         correlation_id, correlation_bytes = correlation(asked)
         found = self._several.judged_at_once(principal, deployed, asked, body, correlation_bytes)

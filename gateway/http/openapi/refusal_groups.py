@@ -86,6 +86,17 @@ _INVALID_PARAMETER = Refusal(
     "invalid_field", "The query parameter `limit` must be a whole number from 1 to 1000.", "limit"
 )
 _UNAVAILABLE = Refusal("unavailable", "Postgres does not answer, and this read needs it. Try again shortly.")
+_OF_THE_FEED = (
+    _INVALID_PARAMETER,
+    Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "types", status=422),
+    Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_types", status=422),
+    Refusal(
+        "unknown_actor_type", "The spec's agent_types do not name 'usr' (did you mean `user`?).", "actor"
+    ),
+    Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
+    Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
+    Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
+)
 _APPEND = (*_CALLER, *_PATH, *_BODY, *_ENVELOPE, *_METADATA, *_OUTCOME)
 _BATCH = (
     *_APPEND,
@@ -211,15 +222,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     ),
     "feed": (
         *_SYSTEM,
-        _INVALID_PARAMETER,
-        Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "types", status=422),
-        Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_types", status=422),
-        Refusal(
-            "unknown_actor_type", "The spec's agent_types do not name 'usr' (did you mean `user`?).", "actor"
-        ),
-        Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
-        Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
-        Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
+        *_OF_THE_FEED,
     ),
     "feed_query": (
         *_SYSTEM,
@@ -357,6 +360,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_SYSTEM,
         *_BODY,
         *_PATH[:2],
+        *_OF_THE_FEED,
         Refusal("missing_field", "`path` is that of a stream of server-sent events.", "path"),
         Refusal("unknown_field", '"url" is not a field here.', "url"),
         Refusal("invalid_field", "`path` is that of a stream of server-sent events.", "path"),

@@ -174,7 +174,8 @@ def _receipt_of_several() -> Schema:
             "event_id": ref("EventId"),
             "stream_id": {"type": "string"},
             "length": {**VERSION, "description": "The stream's length after this event."},
-        }
+        },
+        _TOLD_ALIASES,
     )
     return object_of({"ok": OK, "position": POSITION, "count": VERSION, "events": list_of(event)}, _IMPLIED)
 
