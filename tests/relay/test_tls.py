@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,3 +66,24 @@ async def test_a_stream_is_written_to_a_server_with_the_certificate_of_the_name(
         assert isinstance(outcome, Confirmed if arrives else Failed), outcome
         if not arrives:
             assert isinstance(outcome, Failed) and "certificate" in outcome.why
+
+
+async def test_certificate_authorities_are_read_once_for_all_streams_and_beside_the_event_loop(
+    certified: Certified, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[int] = []
+    read = ssl.create_default_context
+
+    def noted() -> ssl.SSLContext:
+        readers.append(threading.get_ident())
+        return read()
+
+    async with door(urlsplit(redis_url).path, tls=certified("localhost")) as entry:
+        monkeypatch.setattr(ssl, "create_default_context", noted)
+        for _ in range(2):
+            declared = RedisStream(f"rediss://localhost:{entry.port}/0", f"tls:{new_id()}")
+            target = RedisStreamTarget(declared, allow_private=True, timeout_s=5.0)
+            assert isinstance(await target.send(parcel()), Confirmed)
+            await target.close()
+    assert len(readers) == 1
+    assert threading.get_ident() not in readers
