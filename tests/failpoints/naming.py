@@ -49,6 +49,7 @@ NOT_ON_THE_WAY = {
     "Snapshot.greatest_child": "children",
     "ProjectNamer.name": "projects: tests/http/test_projects.py",
     "ProjectKeys.refused": "projects: tests/http/test_projects.py",
+    "ProjectKeys._one_refused": "projects: tests/http/test_projects.py",
     "ProjectKeys.keys_of": "projects: tests/http/test_projects.py",
     "ProjectKeys._named": "projects: tests/http/test_projects.py",
     "ProjectKeys._aliased": "projects: tests/http/test_projects.py",
