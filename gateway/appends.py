@@ -290,6 +290,12 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     """By what the tags of all its events are stored, one after another."""
 
     @property
+    def is_single(self) -> bool:
+        """Whether its request was of one event, before any was implied: its receipt and the paths of its
+        refusals have no numbers of events then."""
+        return self.form is None and len(self.events) == 1
+
+    @property
     def streams(self) -> tuple[Stream, ...]:
         """Each once."""
         return (self.stream,) if self.spread is None else self.spread.streams

@@ -25,14 +25,24 @@ from spec.targets.addresses import is_public
 
 
 def trusted() -> ssl.SSLContext:
-    """The certificate authorities that are trusted, for all connections of the process: to read them takes
+    """The certificate authorities that httpx trusts, for all connections of the process: to read them takes
     some 50 ms and a megabyte. Call it in a thread."""
-    return _read_authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    return _read_once(httpx.create_ssl_context, *_named())
 
 
-@lru_cache(1)
-def _read_authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+def trusted_by_system() -> ssl.SSLContext:
+    """Those of the system, which redis-py trusts, likewise."""
+    return _read_once(ssl.create_default_context, *_named())
+
+
+def _named() -> tuple[str | None, str | None]:
+    """Where both look for them, if it is set."""
+    return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+
+
+@lru_cache(2)
+def _read_once(read: Callable[[], ssl.SSLContext], _file: str | None, _folder: str | None) -> ssl.SSLContext:
+    return read()
 
 
 class RefusedAddress(OSError):

@@ -294,8 +294,7 @@ class Judging(msgspec.Struct, eq=False):
         except NotAdmitted as fault:
             refused = ImplicationRefused(row.own, fault.code, fault.error, f"{row.path}.{fault.path}")
             raise _Refused(refused) from fault
-        single = self.append.form is None and len(self.append.events) == 1  # as its receipt is
-        place = row.path if single else f"events[{row.own}].{row.path}"
+        place = row.path if self.append.is_single else f"events[{row.own}].{row.path}"
         return claims, [f"{place}.{path}" for path in paths]
 
 

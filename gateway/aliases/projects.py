@@ -69,8 +69,8 @@ class ProjectKeys:
             return None
         first = 0 if append.spread is None else append.spread.order.index(which)
         key = value_at(projects.key, msgspec.json.decode(append.events[first].payload or b"null"))
-        several = append.form is not None or len(append.events) > 1
-        path = ".".join([f"events[{first}].data" if several else "data", *map(str, projects.key.fields)])
+        data = "data" if append.is_single else f"events[{first}].data"
+        path = ".".join([data, *map(str, projects.key.fields)])
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             why = f"A project's key is `{PUBLIC_KEY_GRAMMAR}`: 2 to 10 of A-Z and 0-9, a letter first."
             return Refusal("invalid_field", why, path)

@@ -31,8 +31,7 @@ def correlation_id_in(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 def line_of(value: bytes | None) -> bytes:
     """The header line for a request that brings this one value, or none."""
-    told = None if value is None else read_correlation_id(value)
-    return f"x-correlation-id: {told or uuid7()}\r\n".encode()
+    return b"%b%b\r\n" % (_BEGINS, (read_correlation_id(value) or str(uuid7())).encode())
 
 
 def correlate(message: Message, scope: Scope) -> None:

@@ -49,7 +49,7 @@ def head_with(body: bytes, lines: bytes) -> bytes:
 
 
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
+    return b"".join([b"%b: %b\r\n" % header for header in headers]) if headers else b""
 
 
 def json_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
@@ -74,7 +74,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
     def head(self) -> bytes:
         """Its header as it is sent, each line with its CR LF."""
         if self.status == 200:
-            return head_with(self.body, _lines(self.more) if self.more else b"")
+            return head_lines(self.body, self.more)
         return _ALWAYS + _lines(self.more)
 
 

@@ -136,6 +136,12 @@ def test_only_a_batch_of_one_event_says_that_it_is_one() -> None:
     assert admitted(one(single())).form is None
 
 
+def test_only_an_append_whose_request_was_of_one_event_is_single() -> None:
+    assert admitted(one(single())).is_single
+    assert not admitted(several(batch(event("was_noted", 1)))).is_single
+    assert not admitted(several(batch(event("was_noted", 1), event("was_noted", 2)))).is_single
+
+
 def test_an_event_has_the_id_that_its_client_chose_and_none_is_minted_for_it() -> None:
     append = admitted(one(single(event_id=V7.upper())))
     chosen = uuid.UUID(V7).bytes

@@ -12,7 +12,6 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway import network
 from gateway.catalog import specs, tenants
 from gateway.relay import after_deploys, subscriptions
 from gateway.relay import relay as relay_module
@@ -125,7 +124,6 @@ async def test_certificates_are_read_beside_the_event_loop_and_once_for_all_targ
         return read()
 
     monkeypatch.setattr(httpx, "create_ssl_context", noted)
-    network._read_authorities.cache_clear()
     for name in ("one", "other"):
         await bench.put(name, {"type": "webhook", "url": receiver.url, "secret": SECRET})
     await bench.append([new_id()])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import ssl
-from functools import lru_cache
 from typing import Any
 
 from redis.asyncio.connection import Connection, SSLConnection
 
-from gateway.network import resolve
+from gateway.network import resolve, trusted_by_system
 
 
 class GuardedConnection(Connection):
@@ -31,21 +28,11 @@ class GuardedTlsConnection(SSLConnection, GuardedConnection):
     connection, which holds the event loop for 30 ms and takes a megabyte: here they are read once."""
 
     async def _connect(self) -> None:
-        self.ssl_context.context = await asyncio.to_thread(_trusted)
+        self.ssl_context.context = await asyncio.to_thread(trusted_by_system)
         await super()._connect()
 
     def _connection_arguments(self) -> dict[str, Any]:
         return {**super()._connection_arguments(), "host": self._address, "server_hostname": self.host}
-
-
-def _trusted() -> ssl.SSLContext:
-    return _read_authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-
-
-@lru_cache(1)
-def _read_authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
-    """Those of the system, as redis-py has them, which checks names by default too."""
-    return ssl.create_default_context()
 
 
 class DevelopmentConnection(GuardedConnection):
