@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.aggregates import ruled
 from gateway.aggregates.folder import KEPT_BYTES_MAX
-from gateway.aggregates.recent import RECENT_BYTES_MAX
+from gateway.aggregates.running import RUNNING_BYTES_MAX
 from gateway.aliases.resolver import KEPT_MAX
 from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
 from gateway.config import Config
@@ -62,7 +62,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         Part("commits on their way to live followers", PENDING_BYTES_MAX * partitions, "partitions"),
         Part("messages to live followers", KEPT_BYTES),
         Part("states in memory", KEPT_BYTES_MAX),
-        Part("recent events for states", RECENT_BYTES_MAX),
+        Part("states that follow commits", RUNNING_BYTES_MAX),
         Part("states and appends that rules judge", ruled.STATES_BYTES_MAX + ruled.WAITING_BYTES_MAX),
         Part("rows and states of lists and projections", CACHE_BYTES + RECENT_BYTES),
         Part("first pages that are kept", FIRST_PAGES_BYTES_MAX),

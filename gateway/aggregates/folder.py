@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.aggregates.prefix_cache import PrefixCache
-from gateway.aggregates.recent import History, RecentEvents
+from gateway.aggregates.running import History, Place, RunningStates
 from gateway.aside import Aside
 from gateway.catalog.model import Deployed
 from gateway.events import Joined, Recorded, Stream
@@ -49,9 +49,6 @@ AT_ONCE_EVENTS: Final = 250
 LONG: Final = 500
 """So many events are folded rather than a kept state looked for."""
 _NONE: Final[Mapping[str, Handler]] = MappingProxyType({})
-
-Place = tuple[Stream, int, int]
-"""The stream, the spec's revision, and how often the stream's history was cut off."""
 
 
 class Handlers:
@@ -128,7 +125,7 @@ class Folder:
         self.bytes_max = bytes_max
         self.due: Callable[[Stream], None] = lambda _: None
         self.kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
-        self.recent = RecentEvents(self._history, time.monotonic)
+        self.running = RunningStates(self._history, time.monotonic, bytes_max)
 
     def place(self, stream: Stream, deployed: Deployed) -> Place:
         return stream, deployed.revision, self._log.rewinds(stream.tenant)
@@ -216,7 +213,7 @@ class Folder:
             begun = time.monotonic()
             first = folded.length
             most = min(store.step - first % store.step, target - first)
-            held = self.recent.take(stream, first + 1, most, history)
+            held = self.running.take(stream, first + 1, most, history)
             if not (events := held):
                 page = await self._log.page(Range(stream, first + 1, limit=most, known=first))
                 events = page.events
@@ -228,6 +225,8 @@ class Folder:
                 await store.keep(stream, deployed, folded, rewound)
             if folded.length < target:  # others have at least half of the time
                 await asyncio.sleep(time.monotonic() - begun)
+        if handlers.present is None:
+            self.running.start(place, rewound, folded, handlers)
 
     async def _folded(
         self,

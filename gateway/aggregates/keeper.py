@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 from uuid import UUID
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.kept import FOLD_EVERY, FOLD_HELD_EVERY, KeptStates
+from gateway.aggregates.kept import FOLD_EVERY, FOLD_HELD_EVERY, KEEP_EVERY, KeptStates
+from gateway.aggregates.running import Place
 from gateway.aside import Busy
 from gateway.catalog.model import Deployed
 from gateway.events import Event, Stream
 from gateway.log.entries import SequencedAppend
 from gateway.log.log import Log
 from gateway.postgres.errors import PostgresTrouble
+from gateway.state import Folded
 from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.kept")
@@ -32,6 +35,8 @@ CLAIMED_S: Final = 600.0
 LOOK_EVERY_S: Final = 1.0
 SECOND_LOOK_S: Final = 15.0
 """After a deployment: by then no gateway keeps states by the handlers of before."""
+AT_ONCE_S: Final = 0.001
+"""So long what has not merged is folded behind a commit; the rest is a moment later."""
 _AGAIN_S: Final = 1.0
 
 
@@ -45,9 +50,14 @@ class Keeper:
         self._folder = folder
         self._kept = kept
         self._serving = serving
-        self._recent = folder.recent
+        self._running = folder.running
         self._due: dict[Stream, int | None] = {}  # with a version that is committed
+        self._made: dict[
+            Stream, tuple[Deployed, Folded, int]
+        ] = {}  # to be kept; with the epoch of its history
         self._work = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._later: asyncio.TimerHandle | None = None
         self._known: Mapping[UUID, Deployed] = {}
         self._looks: dict[UUID, list[float]] = {}
 
@@ -62,6 +72,8 @@ class Keeper:
                 yield
             finally:
                 await ended(tasks)
+                if self._later is not None:
+                    self._later.cancel()
 
     def due(self, stream: Stream, version: int | None = None) -> None:
         """Its state is kept soon, up to `version`; None: as far as it goes."""
@@ -71,25 +83,47 @@ class Keeper:
         self._work.set()
 
     def _committed(self, placed: Sequence[SequencedAppend]) -> None:
-        for each in placed:
-            if each.spread is None:
-                stream, first, events = each.stream, each.first_version, each.events
-                every = FOLD_HELD_EVERY if self._recent.add(stream, first, events) else FOLD_EVERY
-                last = (first + len(events) - 1) // every * every
-                if last >= first:
-                    self._due_at(stream, last, events[last - first + 1 :])
-            else:
-                for (stream, version), event in zip(each.places(), each.events, strict=True):
-                    held = self._recent and self._recent.add(stream, version, (event,))
-                    if version % (FOLD_HELD_EVERY if held else FOLD_EVERY) == 0:
-                        self._due_at(stream, version, ())
+        for part in self._running.merge(placed):
+            self._add(*part)
+        if self._running.behind and self._later is None:
+            self._fold_on()
 
-    def _due_at(self, stream: Stream, version: int, after: Sequence[Event]) -> None:
-        """Its state at the version is folded soon, and the next one from what is committed meanwhile: from
-        `after` on, which follow the version."""
-        if self._recent.begin(stream, version + 1):
-            self._recent.add(stream, version + 1, after)
-        self.due(stream, version)
+    def _add(self, stream: Stream, first: int, events: Sequence[Event]) -> None:
+        followed = self._running.add(stream, first, events)
+        if stream in self._running.behind:
+            return
+        every = FOLD_HELD_EVERY if followed else FOLD_EVERY
+        version = (first + len(events) - 1) // every * every
+        if version >= first:  # folded soon, and then the state follows what is committed meanwhile
+            if self._running.begin(stream, version + 1):
+                self._running.add(stream, version + 1, events[version - first + 1 :])
+            self.due(stream, version)
+
+    def _fold_on(self) -> None:
+        """What was committed is folded into states that run: for a moment, and the rest a moment later."""
+        running, self._later = self._running, None
+        ends = time.monotonic() + AT_ONCE_S
+        while running.behind:
+            if time.monotonic() > ends:
+                self._later = asyncio.get_running_loop().call_later(AT_ONCE_S, self._fold_on)
+                return
+            stream = next(iter(running.behind))
+            told = running.fold_on(stream)
+            if told is not None:
+                self._told(*told)
+            elif stream not in running:
+                self.due(stream)
+
+    def _told(self, place: Place, rewound: int, folded: Folded) -> None:
+        stream, revision, _ = place
+        deployed = self._deployed(stream)
+        if deployed is None or deployed.revision != revision:
+            self._running.drop(stream)
+            return
+        self._folder.kept.put(place, folded)
+        if folded.length % KEEP_EVERY == 0 and len(self._made) < DUE_MAX:
+            self._made[stream] = deployed, folded, rewound
+            self._work.set()
 
     def _deployed(self, stream: Stream) -> Deployed | None:
         """None where no state of it can be read."""
@@ -103,15 +137,20 @@ class Keeper:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._due:
+            while self._due or self._made:
+                if self._made:
+                    stream, made = self._made.popitem()
+                    if not await self._tried(self._kept.keep(stream, *made)):
+                        self.due(stream)
+                    continue
                 stream = next(iter(self._due))
                 version = self._due.pop(stream)
                 if (deployed := self._deployed(stream)) is not None:
-                    await self._keep(stream, deployed, version)
+                    await self._tried(self._folder.keep_up(stream, deployed, version))
 
-    async def _keep(self, stream: Stream, deployed: Deployed, version: int | None = None) -> bool:
+    async def _tried(self, work: Awaitable[None]) -> bool:
         try:
-            await self._folder.keep_up(stream, deployed, version)
+            await work
         except (PostgresTrouble, Busy):
             await asyncio.sleep(_AGAIN_S)
             return False
@@ -125,12 +164,11 @@ class Keeper:
 
     async def _remake(self) -> None:
         """Until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                await self._look(loop.time())
+                await self._look(self._loop.time())
                 for tenant, times in list(self._looks.items()):
-                    if times[0] <= loop.time():
+                    if times[0] <= self._loop.time():
                         times.pop(0)
                         if not times:
                             del self._looks[tenant]
@@ -157,5 +195,8 @@ class Keeper:
             stream = await self._kept.claim(tenant.bytes, deployed, CLAIMED_S)
             if stream is None:
                 return
-            if await self._keep(stream, deployed) and self._serving().get(tenant) is deployed:
+            if (
+                await self._tried(self._folder.keep_up(stream, deployed))
+                and self._serving().get(tenant) is deployed
+            ):
                 await self._kept.drop_stale(stream, deployed)

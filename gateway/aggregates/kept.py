@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.aggregates.folder import Place
+from gateway.aggregates.running import Place
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.log.log import Log

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from gateway.aggregates.folder import Place
+from gateway.aggregates.running import Place
 from gateway.appends import Append, Appended
 from gateway.events import Recorded, Stream
 from gateway.log.append.pending import Link, Waiter

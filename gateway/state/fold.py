@@ -27,7 +27,7 @@ from gateway.state.draft import FIELDS_MAX, Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View
 from gateway.state.upcast import Present
-from gateway.state.values import Node, decode_fields, encode, read, read_objects
+from gateway.state.values import Fields, Node, decode_fields, encode, read, read_objects
 from spec import handlers
 from spec.handlers import DEFAULT_HANDLER, Handler, Operation
 
@@ -79,6 +79,8 @@ _LIGHT_US: Final = 4_000
 """Folds that are expected to take longer don't run where everything else waits for them."""
 
 _FIELD_BYTES: Final = len('"":0,')  # of the shortest one
+
+_SIMPLE_MAX: Final = 8  # operations
 
 AT_ONCE_LOOKS: Final = 1_000
 """Tests that a fold makes where everything else waits for it: under 10 ms. It ends by TakesLong then, however
@@ -149,6 +151,13 @@ def _scans(operation: Operation) -> int:
             return sum(map(_scans, do))
         case _:
             assert_never(operation)
+
+
+def is_simple(handler: Handler) -> bool:
+    """Whether it is folded in some microseconds where neither state nor data are large."""
+    return len(handler) <= _SIMPLE_MAX and all(
+        _scans(each) == 0 and not isinstance(each, handlers.Conditional | handlers.Let) for each in handler
+    )
 
 
 def merged(
@@ -236,44 +245,103 @@ def fold_within(
     present: Present | None = None,
 ) -> Folded:
     """The same within a budget that several folds share: what may be done at once, all of them together."""
-    draft = Draft(decode_fields(before.data_json), len(before.data_json), budget.bytes_max)
-    misfits = _Misfits()
-    length, created, updated = before.length, before.created_at_ms, before.updated_at_ms
-    too_large_at = before.too_large_at
-    handlers_of: dict[str, tuple[Handler, bool]] = {}  # and whether it is the one that most types have
+    folding = Folding(before, handler_of, budget.bytes_max, present)
     for recorded in events:
+        folding.add(recorded, budget)
+        if go_on is not None and not go_on():
+            break
+    return folding.folded()
+
+
+class Folding:
+    """A state while events are folded into it, with what `fold` takes. After TakesLong it is none any
+    more."""
+
+    __slots__ = (
+        "_before",
+        "_created",
+        "_draft",
+        "_handler_of",
+        "_handlers",
+        "_length",
+        "_misfits",
+        "_present",
+        "_too_large_at",
+        "_updated",
+    )
+
+    def __init__(
+        self,
+        before: Folded,
+        handler_of: Callable[[str], Handler],
+        bytes_max: int,
+        present: Present | None = None,
+    ) -> None:
+        self._before = before
+        self._draft = Draft(decode_fields(before.data_json), len(before.data_json), bytes_max)
+        self._misfits = _Misfits()
+        self._length, self._created, self._updated = before.length, before.created_at_ms, before.updated_at_ms
+        self._too_large_at = before.too_large_at
+        self._handler_of = handler_of
+        self._handlers: dict[str, tuple[Handler, bool]] = {}
+        self._present = present
+
+    @property
+    def size_at_most(self) -> int:
+        """Of the state as JSON; so many bytes of events it keeps from being freed, about."""
+        return self._draft.size_at_most
+
+    @property
+    def fields(self) -> Fields:
+        """Those of the state."""
+        return self._draft.fields
+
+    def merged(self, length: int, at_ms: int, size: int) -> None:
+        """Events up to this length, the last of which was recorded then, were merged into `fields` by others:
+        `size` bytes of data, so few that they surely fit."""
+        self._length, self._updated = length, at_ms
+        self._draft.size_at_most += size
+
+    def _handler(self, event_type: str) -> tuple[Handler, bool]:
+        """And whether it is the one that most types have."""
+        handler = self._handler_of(event_type)
+        found = self._handlers[event_type] = handler, handler == DEFAULT_HANDLER
+        return found
+
+    def add(self, recorded: Recorded, budget: Budget) -> None:
+        """The next event. Raises TakesLong."""
         event = recorded.event
-        length += 1
-        updated = event.recorded_at_ms
-        if created is None:
-            created = updated
-        if event.payload is None or too_large_at is not None:
-            continue
-        if present is not None:
-            misfits.recorded = recorded
-            recorded = present(recorded, misfits.add_at, budget)
+        self._length += 1
+        self._updated = event.recorded_at_ms
+        if self._created is None:
+            self._created = event.recorded_at_ms
+        if event.payload is None or self._too_large_at is not None:
+            return
+        if self._present is not None:
+            self._misfits.recorded = recorded
+            recorded = self._present(recorded, self._misfits.add_at, budget)
             event = recorded.event
-        if (found := handlers_of.get(event.type)) is None:
-            handler = handler_of(event.type)
-            found = handlers_of[event.type] = handler, handler == DEFAULT_HANDLER
-        payload = event.payload or b""
+        found = self._handlers.get(event.type) or self._handler(event.type)
+        payload, draft = event.payload or b"", self._draft
         data = read(payload)
         if found[1] and type(data) is dict and draft.surely_takes(data, len(payload)):
             draft.fields.update(data)  # what nearly every event does, ten times as fast
-        elif not _applied(found[0], draft, recorded, data, budget, misfits):
-            too_large_at = recorded.version
+        elif not _applied(found[0], draft, recorded, data, budget, self._misfits):
+            self._too_large_at = recorded.version
             draft.fields.clear()
-        if go_on is not None and not go_on():
-            break
-    return Folded(
-        length,
-        created,
-        updated,
-        (*before.errors, *misfits.last)[-ERRORS_KEPT_MAX:] if misfits.total else before.errors,
-        before.errors_total + misfits.total,
-        encode(draft.fields),
-        too_large_at,
-    )
+
+    def folded(self) -> Folded:
+        """The state after these events."""
+        before, misfits = self._before, self._misfits
+        return Folded(
+            self._length,
+            self._created,
+            self._updated,
+            (*before.errors, *misfits.last)[-ERRORS_KEPT_MAX:] if misfits.total else before.errors,
+            before.errors_total + misfits.total,
+            encode(self._draft.fields),
+            self._too_large_at,
+        )
 
 
 @dataclass(slots=True)

@@ -26,10 +26,9 @@ from gateway.aggregates.kept import (
     handlers_digest,
     stride_of,
 )
-from gateway.aggregates.recent import AGE_S, RecentEvents
 from gateway.cli.spec_status import _status
 from gateway.config import Config
-from gateway.events import Event, Page, Stream
+from gateway.events import Page
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
 from gateway.operations.kept_states import check_kept_states
@@ -45,6 +44,10 @@ from tests.support.serving import Served, serving
 COUNTED: dict[str, Any] = {
     "events": {
         "was_counted": {"schema": True, "handler": {"increment": {"target": "n", "value": "$.data.by"}}},
+        "was_noted": {
+            "schema": True,
+            "handler": {"append_unique": {"target": "lines", "value": "$.data.line"}},
+        },
         "was_reset": {"schema": True, "handler": {"set": {"target": "n", "value": 0}}},
     }
 }
@@ -181,9 +184,14 @@ async def test_a_new_stream_is_folded_before_redis_has_too_few_of_its_events(
         for _ in range(10):
             await count(client, key, FOLD_EVERY // 10)
         await kept(kept_of(own_outbox, account, key), KEEP_EVERY)
+        assert versions == [FOLD_EVERY], "then the state follows what is committed"
+        assert read == [(1, FOLD_EVERY)]
+        for n in range(20):  # now and then an operation that looks at every item
+            body = batch(("was_noted", {"line": n}), *[("was_counted", {"by": 1})] * (FOLD_EVERY // 10 - 1))
+            assert (await client.post(f"/counter/{key}", json=body)).status_code == 201
+        await kept(kept_of(own_outbox, account, key), 2 * KEEP_EVERY)
     assert read == [(1, FOLD_EVERY)]
-    assert versions[0] == FOLD_EVERY
-    between = [each for each in versions if FOLD_EVERY < each < KEEP_EVERY]
+    between = [each for each in versions if KEEP_EVERY < each < 2 * KEEP_EVERY]
     assert between, "what is held is folded soon, so that little is"
     assert not [each for each in between if each % FOLD_HELD_EVERY]
 
@@ -220,63 +228,6 @@ async def test_what_another_gateway_commits_between_is_in_the_state_that_is_kept
     async with fresh(own_config, account) as (_, client):
         for length in (2 * KEEP_EVERY, 3 * KEEP_EVERY):
             assert await state(client, key, f"?at_length={length}") == (length + 400, length)
-
-
-class Recent(RecentEvents):
-    """With a clock and a history to be set."""
-
-    def __init__(self, bytes_max: int = 10**6) -> None:
-        self.now, self.history = 0.0, (0, 0)
-        super().__init__(lambda stream: self.history, lambda: self.now, bytes_max)
-
-    def versions(self, first: int, count: int) -> list[int]:
-        return [each.version for each in self.take(A, first, count, self.history)]
-
-
-A, B = (Stream(bytes(16), "counter", name) for name in "ab")
-EVENT = Event(bytes(16), "was_counted", "", "", None, None, bytes(16), None, 1, 0, None, b"{}")
-
-
-def test_events_are_taken_once_and_those_behind_them_stay() -> None:
-    recent = Recent()
-    assert recent.begin(A, 501)
-    assert not recent.begin(A, 600)
-    recent.add(A, 501, [EVENT] * 300)
-    recent.add(B, 1, [EVENT])
-    assert recent.versions(400, 200) == []
-    assert recent.versions(501, 301) == []
-    assert recent.versions(601, 100) == list(range(601, 701))
-    assert recent.versions(501, 100) == []
-    recent.add(A, 801, [EVENT])
-    assert recent.versions(701, 101) == list(range(701, 802))
-    assert recent.size_bytes == 0
-
-
-@pytest.mark.parametrize("lost", ["a gap", "another history", "a minute", "room"])
-def test_events_that_do_not_follow_each_other_in_one_history_are_dropped(lost: str) -> None:
-    recent = Recent(100_000)
-    recent.begin(A, 1)
-    recent.add(A, 1, [EVENT] * 10)
-    if lost == "a gap":
-        recent.add(A, 12, [EVENT])
-    elif lost == "another history":
-        recent.history = (1, 0)
-    elif lost == "a minute":
-        recent.now = AGE_S + 1
-    else:
-        recent.add(A, 11, [EVENT] * 1_000)
-    assert recent.versions(1, 10) == []
-    assert recent.size_bytes == 0
-    assert recent.begin(A, 1)
-
-
-def test_streams_whose_time_is_up_make_room() -> None:
-    recent = Recent(5_000)
-    recent.begin(A, 1)
-    recent.add(A, 1, [EVENT] * 8)
-    recent.now = AGE_S + 1
-    assert recent.begin(B, 1)
-    assert recent.size_bytes == 0
 
 
 async def test_short_streams_are_not_kept(

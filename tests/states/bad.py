@@ -40,9 +40,10 @@ def _remembered_by_any_spec() -> None:
 
 
 def _past_gaps() -> None:
-    from gateway.aggregates.recent import RecentEvents
+    from gateway.aggregates.running import RunningStates
 
-    edit(RecentEvents, "add", "first != run.first + len(run.events)", "False")
+    edit(RunningStates, "merge", "run.first != first", "False")
+    edit(RunningStates, "add", "first != run.first + len(run.events)", "False")
 
 
 BUILDS: dict[str, Build] = {

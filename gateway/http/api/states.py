@@ -10,7 +10,8 @@ import time
 from typing import Final
 
 from gateway.admit.preconditions import etag, not_modified
-from gateway.aggregates.folder import Folder, Handlers, Place, page_limit
+from gateway.aggregates.folder import Folder, Handlers, page_limit
+from gateway.aggregates.running import Place
 from gateway.aside import Busy
 from gateway.config import Config
 from gateway.errors import Refusal

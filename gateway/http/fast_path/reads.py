@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.admit.path import split
-from gateway.aggregates.folder import Place
+from gateway.aggregates.running import Place
 from gateway.catalog.model import Principal, Scope
 from gateway.events import Page
 from gateway.http.api.aliases import Aliases, location_line
