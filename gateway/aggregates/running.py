@@ -142,7 +142,13 @@ class RunningStates:
                 size = len(data)
                 if size > MERGE_BYTES_MAX or not left:
                     break
-                run.fields.update(decode_fields(data))
+                try:
+                    if not data.isascii():
+                        data.decode()  # as `read` does
+                    fields = decode_fields(data)
+                except ValueError:  # none that the edge let in
+                    break
+                run.fields.update(fields)
                 run.at_ms = event.recorded_at_ms
                 run.merged += size
                 run.size += size

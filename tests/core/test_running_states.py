@@ -95,6 +95,12 @@ def event(kind: str, data: bytes, at_ms: int = 0) -> Event:
     return Event(bytes(16), kind, "", "", None, None, bytes(16), None, 1, at_ms, None, data)
 
 
+OTHER_TEXTS = [
+    b"[1]", b'"text"', b"null", b'{"note":"%b"}' % (b"x" * 5_000), b'{"note":"%b"}' % (b"x" * 20_000),
+    b'{"n":', b'{"\\ud800":1}', b'{"n":"\xff"}', b"{}{}",
+]  # fmt: skip
+
+
 def placed(first: int, events: Sequence[Event]) -> SequencedAppend:
     last = first + len(events) - 1
     return SequencedAppend(A, bytes(16), tuple(events), b"", (), bytes(32), first, last)
@@ -115,18 +121,28 @@ def follow(running: RunningStates, first: int, events: Sequence[Event]) -> list[
 @st.composite
 def committed(draw: st.DrawFn) -> list[list[Event]]:
     """Of one stream, by appends."""
-    data = st.one_of(
-        st.dictionaries(st.sampled_from("abcn"), st.integers(-9, 9) | st.text(max_size=3), max_size=4),
-        st.sampled_from([[1], "text", None, {"note": "x" * 5_000}, {"note": "x" * 20_000}]),
+    small = st.dictionaries(st.sampled_from("abcn"), st.integers(-9, 9) | st.text(max_size=3), max_size=4)
+    texts = small.map(lambda value: json.dumps(value).encode())
+    others = st.sampled_from(OTHER_TEXTS)
+    kinds = st.sampled_from(["was_counted", "was_set"])
+    usual = st.builds(event, kinds, texts)
+    unusual = st.builds(
+        event, kinds | st.sampled_from(["was_noted", "was_grown", "was_lost"]), texts | others
     )
-    kinds = st.sampled_from(["was_counted"] * 20 + ["was_set"] * 20 + ["was_noted", "was_grown", "was_lost"])
-    each = st.builds(lambda kind, value: event(kind, json.dumps(value).encode()), kinds, data)
-    return draw(st.lists(st.lists(each, min_size=1, max_size=60), min_size=1, max_size=30))
+    rarely = draw(st.sampled_from([1, 10, 100]))
+    each = st.integers(0, rarely).flatmap(lambda n: usual if n else unusual)
+    singles, batches = st.lists(each, min_size=1, max_size=1), st.lists(each, min_size=1, max_size=30)
+    return draw(st.lists(st.one_of(singles, singles, singles, batches), min_size=10, max_size=40))
 
 
-@given(committed(), st.sampled_from([MERGES, COUNTS]), st.sampled_from([50_000, 200_000, 4_000_000]))
+@given(
+    committed(),
+    st.sampled_from([MERGES, COUNTS]),
+    st.sampled_from([50_000, 200_000, 4_000_000]),
+    st.sampled_from([4, 20]),
+)
 def test_states_that_run_are_those_of_a_fold(
-    appends: list[list[Event]], handlers: dict[str, Handler], bytes_max: int
+    appends: list[list[Event]], handlers: dict[str, Handler], bytes_max: int, every: int
 ) -> None:
     def handler_of(kind: str) -> Handler:
         return handlers.get(kind, DEFAULT_HANDLER)
@@ -135,12 +151,14 @@ def test_states_that_run_are_those_of_a_fold(
     running.begin(A, 1)
     running.start((A, 1, 0), 0, EMPTY, handler_of)
     all_of: list[Recorded] = []
-    for events in appends:
-        first = len(all_of) + 1
-        all_of += [Recorded(A, first + n, each) for n, each in enumerate(events)]
-        for folded in follow(running, first, events):
-            assert folded == fold(EMPTY, all_of[: folded.length], handler_of, bytes_max=bytes_max)
-        assert running.size_bytes <= 400_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.aggregates.running.TOLD_EVERY", every)
+        for events in appends:
+            first = len(all_of) + 1
+            all_of += [Recorded(A, first + n, each) for n, each in enumerate(events)]
+            for folded in follow(running, first, events):
+                assert folded == fold(EMPTY, all_of[: folded.length], handler_of, bytes_max=bytes_max)
+            assert running.size_bytes <= 400_000
 
 
 def test_a_state_is_told_at_each_250th_event_and_holds_in_one_history_only() -> None:
