@@ -23,9 +23,11 @@ from gateway.aggregates.kept import (
     KEEP_EVERY,
     STATES_MAX,
     STREAM_BYTES_MAX,
+    KeptStates,
     handlers_digest,
     stride_of,
 )
+from gateway.aggregates.running import RunningStates
 from gateway.cli.spec_status import _status
 from gateway.config import Config
 from gateway.events import Page
@@ -34,6 +36,7 @@ from gateway.log.read.ranges import Range
 from gateway.operations.kept_states import check_kept_states
 from gateway.operations.place import open_place
 from gateway.operations.report import Report
+from gateway.postgres.errors import PostgresTrouble
 from gateway.state import Folded
 from spec.model import Spec
 from spec.parse import parse
@@ -194,6 +197,39 @@ async def test_a_new_stream_is_folded_before_redis_has_too_few_of_its_events(
     between = [each for each in versions if KEEP_EVERY < each < 2 * KEEP_EVERY]
     assert between, "what is held is folded soon, so that little is"
     assert not [each for each in between if each % FOLD_HELD_EVERY]
+
+
+@pytest.mark.parametrize("trouble", ["it grew slowly", "Postgres was away"])
+async def test_a_state_that_could_not_be_kept_as_it_ran_is_kept_from_what_is_read(
+    own_config: Config,
+    own_outbox: asyncpg.Pool,
+    account: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+) -> None:
+    key, runs = new_id(), asyncio.Event()
+    start, keep = RunningStates.start, KeptStates.keep
+
+    def started(self: RunningStates, *args: Any) -> None:
+        start(self, *args)
+        runs.set()
+
+    async def away(self: KeptStates, *args: Any) -> None:
+        monkeypatch.setattr(KeptStates, "keep", keep)
+        raise PostgresTrouble("away")
+
+    monkeypatch.setattr(RunningStates, "start", started)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, FOLD_EVERY)
+        async with asyncio.timeout(30):
+            await runs.wait()
+        if trouble == "it grew slowly":
+            monkeypatch.setattr("gateway.aggregates.running.AGE_S", 0.0)
+        else:
+            monkeypatch.setattr(KeptStates, "keep", away)
+        await count(client, key, FOLD_EVERY)
+        await kept(kept_of(own_outbox, account, key), KEEP_EVERY)
+        assert await state(client, key, f"?at_length={KEEP_EVERY}") == (KEEP_EVERY, KEEP_EVERY)
 
 
 async def test_a_state_is_kept_although_a_reader_has_folded_beyond_it(
