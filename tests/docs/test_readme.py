@@ -33,3 +33,9 @@ def test_the_index_leads_to_every_page() -> None:
     for target in linked:
         assert (docs / target).exists(), target
     assert {path.name for path in docs.glob("*.md")} - {"index.md"} <= linked
+
+
+def test_every_link_of_every_page_leads_to_a_file() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), f"{page.name}: {target}"
