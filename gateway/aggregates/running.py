@@ -30,8 +30,8 @@ MERGE_BYTES_MAX: Final = 4 * 1024
 merge where the event loop has committed them. Larger ones wait, for a fold in pieces."""
 FOLDED_AT_ONCE: Final = 25
 """Events of one stream, whatever their handlers do: under 10 ms."""
-MERGED_AT_ONCE: Final = 1_000
-"""Events of one commit."""
+MERGED_BYTES_MAX: Final = 400_000
+"""Of one commit's events, each with _EVENT_BYTES: under 10 ms, whatever fields the data have."""
 _EVENT_BYTES: Final = 600  # an event without its data, rounded up
 _RUN_BYTES: Final = 2_000  # a state that runs, without its fields
 _OBJECT: Final = ord("{")
@@ -124,7 +124,7 @@ class RunningStates:
     def merge(self, placed: Sequence[SequencedAppend]) -> list[Part]:
         """Folds what was committed just now, as far as its data merge into states that run; returns the rest,
         which is to be added. In one loop, since each append pays for it."""
-        runs, rest, left = self._runs, list[Part](), MERGED_AT_ONCE
+        runs, rest, left = self._runs, list[Part](), MERGED_BYTES_MAX
         for each in placed:
             stream, first, events = each.stream, each.first_version, each.events
             if each.spread is not None:
@@ -140,7 +140,7 @@ class RunningStates:
                 if not run.merges or event.type not in run.merging or not data or data[0] != _OBJECT:
                     break
                 size = len(data)
-                if size > MERGE_BYTES_MAX or not left:
+                if size > MERGE_BYTES_MAX or left < 0:
                     break
                 try:
                     if not data.isascii():
@@ -154,7 +154,7 @@ class RunningStates:
                 run.size += size
                 self.size_bytes += size
                 run.first += 1
-                left -= 1
+                left -= size + _EVENT_BYTES
                 if (
                     run.first % TOLD_EVERY == 1
                     or run.merged > STATE_BYTES_MAX

@@ -197,6 +197,29 @@ def test_what_comes_after_a_state_that_is_to_be_told_does_not_merge_yet() -> Non
     assert (first, len(events)) == (251, 51)
 
 
+def test_of_one_commit_only_so_much_merges_at_once_and_the_rest_is_folded_later() -> None:
+    running = Running()
+    running.begin(A, 1)
+    running.start((A, 1, 0), 0, EMPTY, MERGES.__getitem__)
+    follow(running, 1, [EVENT])
+    small = event("was_counted", json.dumps({f"f{n}": n for n in range(300)}).encode())
+    others = [Stream(bytes(16), "counter", str(n)) for n in range(200)]
+    for each in others:
+        running.begin(each, 1)
+        running.start((each, 1, 0), 0, EMPTY, MERGES.__getitem__)
+        running.add(each, 1, [EVENT])
+        assert running.fold_on(each) is None
+    commit = [
+        SequencedAppend(each, bytes(16), (small,), b"", (), bytes(32), 2, n)
+        for n, each in enumerate(others, 1)
+    ]
+    rest = running.merge(commit)
+    assert 50 < len(rest) < 150
+    for part in rest:
+        assert running.add(*part)
+    assert list(running.behind) == [stream for stream, _, _ in rest]
+
+
 @pytest.mark.parametrize("other", ["was_noted", "was_large"])
 def test_what_takes_long_ends_that_a_state_runs_and_waits_with_what_follows(other: str) -> None:
     running = Running()
