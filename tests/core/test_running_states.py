@@ -198,10 +198,7 @@ def test_what_comes_after_a_state_that_is_to_be_told_does_not_merge_yet() -> Non
 
 
 def test_of_one_commit_only_so_much_merges_at_once_and_the_rest_is_folded_later() -> None:
-    running = Running()
-    running.begin(A, 1)
-    running.start((A, 1, 0), 0, EMPTY, MERGES.__getitem__)
-    follow(running, 1, [EVENT])
+    running = Running(10**8)
     small = event("was_counted", json.dumps({f"f{n}": n for n in range(300)}).encode())
     others = [Stream(bytes(16), "counter", str(n)) for n in range(200)]
     for each in others:
