@@ -52,9 +52,8 @@ class Keeper:
         self._serving = serving
         self._running = folder.running
         self._due: dict[Stream, int | None] = {}  # with a version that is committed
-        self._made: dict[
-            Stream, tuple[Deployed, Folded, int]
-        ] = {}  # to be kept; with the epoch of its history
+        # States to be kept, each with the epoch of its history.
+        self._made: dict[Stream, tuple[Deployed, Folded, int]] = {}
         self._work = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._later: asyncio.TimerHandle | None = None
@@ -108,13 +107,13 @@ class Keeper:
                 self._later = asyncio.get_running_loop().call_later(AT_ONCE_S, self._fold_on)
                 return
             stream = next(iter(running.behind))
-            told = running.fold_on(stream)
-            if told is not None:
-                self._told(*told)
+            published = running.fold_on(stream)
+            if published is not None:
+                self._publish(*published)
             elif stream not in running:
                 self.due(stream)
 
-    def _told(self, place: Place, rewound: int, folded: Folded) -> None:
+    def _publish(self, place: Place, rewound: int, folded: Folded) -> None:
         stream, revision, _ = place
         deployed = self._deployed(stream)
         if deployed is None or deployed.revision != revision:

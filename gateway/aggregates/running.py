@@ -19,15 +19,15 @@ from spec.handlers import DEFAULT_HANDLER, Handler
 RUNNING_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of all streams together. Beyond, events of a stream are read back: that costs more, and memory nothing."""
 AGE_S: Final = 60.0
-"""How long a stream is followed without a state that is told. One that takes longer for so many events has
-few, and what is erased in Postgres is not to be here much longer."""
-TOLD_EVERY: Final = 250
-"""Events between two states that are told; to tell one takes as long as to merge ten."""
+"""How long a stream is followed without a state that is published. One that takes longer for so many events
+has few, and what is erased in Postgres is not to be here much longer."""
+PUBLISH_EVERY: Final = 250
+"""Events between two states that are published; to publish one takes as long as to merge ten."""
 STATE_BYTES_MAX: Final = 64 * 1024
 DATA_BYTES_MAX: Final = 16 * 1024
 MERGE_BYTES_MAX: Final = 4 * 1024
-"""Of a state that runs, with what was merged into it since it was told; of an event's data; and of data that
-merge where the event loop has committed them. Larger ones wait, for a fold in pieces."""
+"""Of a state that runs, with what was merged into it since it was published; of an event's data; and of data
+that merge where the event loop has committed them. Larger ones wait, for a fold in pieces."""
 FOLDED_AT_ONCE: Final = 25
 """Events of one stream, whatever their handlers do: under 10 ms."""
 MERGED_BYTES_MAX: Final = 400_000
@@ -44,7 +44,7 @@ Place = tuple[Stream, int, int]
 """The stream, the spec's revision, and how often the stream's history was cut off."""
 Part = tuple[Stream, int, Sequence[Event]]
 """Events of a stream that follow on each other, the first of which has this version."""
-Told = tuple[Place, int, Folded]
+Published = tuple[Place, int, Folded]
 """A state, where it holds, and the epoch of the last rewind before it."""
 
 
@@ -62,12 +62,12 @@ class _Run:
     folding: Folding | None = None
     place: Place = (Stream(b"", "", ""), 0, 0)
     handler_of: Callable[[str], Handler] = lambda _: DEFAULT_HANDLER
-    told: int = 0
-    """The version that follows on the last state that was told."""
+    published: int = 0
+    """The version that follows on the last state that was published."""
     fields: Fields = field(default_factory=dict)
     """Of `folding`, which does not know yet of `merged` bytes, the last of which were recorded `at_ms`."""
     merges: bool = False
-    """Whether more may merge: the state runs, and nothing waits or is to be told."""
+    """Whether more may merge: the state runs, and nothing waits or is to be published."""
     merged: int = 0
     at_ms: int = 0
     simple: dict[str, bool] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class RunningStates:
                 run.first += 1
                 left -= size + _EVENT_BYTES
                 if (
-                    run.first % TOLD_EVERY == 1
+                    run.first % PUBLISH_EVERY == 1
                     or run.merged > STATE_BYTES_MAX
                     or self.size_bytes > self._full
                 ):
@@ -201,10 +201,10 @@ class RunningStates:
         run.place, run.handler_of, run.simple, run.merging = place, handler_of, {}, set()
         self._go_on(stream, run, folded)
 
-    def fold_on(self, stream: Stream) -> Told | None:
-        """Folds what was committed to a stream that is `behind`, as far as one state that is told; None:
-        there is none to tell, and perhaps the stream is followed no longer. With an event that may take long,
-        the state runs no longer."""
+    def fold_on(self, stream: Stream) -> Published | None:
+        """Folds what was committed to a stream that is `behind`, as far as one state that is published; None:
+        there is none to publish, and perhaps the stream is followed no longer. With an event that may take
+        long, the state runs no longer."""
         del self.behind[stream]
         run = self._runs[stream]
         folding = run.folding
@@ -216,7 +216,7 @@ class RunningStates:
         try:
             for event in run.events[:FOLDED_AT_ONCE]:
                 run.waits = len(event.payload or b"") > DATA_BYTES_MAX or not run.is_simple(event.type)
-                if run.waits or self._tells(run, folding):
+                if run.waits or self._publishes(run, folding):
                     break
                 folding.add(Recorded(stream, run.first, event), Budget(self._state_bytes_max, AT_ONCE_LOOKS))
                 run.first += 1
@@ -226,7 +226,7 @@ class RunningStates:
             return None
         del run.events[:taken]
         self._resize(run, run.size - taken * _EVENT_BYTES)
-        if not (run.waits or self._tells(run, folding)):
+        if not (run.waits or self._publishes(run, folding)):
             if run.events:
                 self.behind[stream] = None
             run.merges = not run.events
@@ -259,10 +259,10 @@ class RunningStates:
         self.size_bytes -= self._runs.pop(stream).size
         self.behind.pop(stream, None)
 
-    def _tells(self, run: _Run, folding: Folding) -> bool:
-        """Whether the state that runs is to be told."""
-        at_multiple = run.first % TOLD_EVERY == 1
-        return run.first > run.told and (
+    def _publishes(self, run: _Run, folding: Folding) -> bool:
+        """Whether the state that runs is to be published."""
+        at_multiple = run.first % PUBLISH_EVERY == 1
+        return run.first > run.published and (
             at_multiple or self.size_bytes > self._full or folding.size_at_most > STATE_BYTES_MAX
         )
 
@@ -275,7 +275,7 @@ class RunningStates:
         run.folding, run.merged, run.merges = None, 0, False
         if folded is not None:
             run.waits |= len(folded.data_json) > STATE_BYTES_MAX // 2 or folded.too_large_at is not None
-            run.told = run.first
+            run.published = run.first
             if not run.waits:
                 run.folding = Folding(folded, run.handler_of, self._state_bytes_max)
                 run.fields = run.folding.fields

@@ -107,15 +107,15 @@ def placed(first: int, events: Sequence[Event]) -> SequencedAppend:
 
 
 def follow(running: RunningStates, first: int, events: Sequence[Event]) -> list[Folded]:
-    """As what commits does: what is told."""
-    told = []
+    """As what commits does: what is published."""
+    published = []
     for part in running.merge([placed(first, events)]):
         running.add(*part)
     while running.behind:
-        told.append(running.fold_on(A))
-    for each in told:
+        published.append(running.fold_on(A))
+    for each in published:
         assert each is None or each[:2] == ((A, 1, 0), 0)
-    return [each[2] for each in told if each is not None]
+    return [each[2] for each in published if each is not None]
 
 
 @st.composite
@@ -152,7 +152,7 @@ def test_states_that_run_are_those_of_a_fold(
     running.start((A, 1, 0), 0, EMPTY, handler_of)
     all_of: list[Recorded] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gateway.aggregates.running.TOLD_EVERY", every)
+        patch.setattr("gateway.aggregates.running.PUBLISH_EVERY", every)
         for events in appends:
             first = len(all_of) + 1
             all_of += [Recorded(A, first + n, each) for n, each in enumerate(events)]
@@ -161,7 +161,7 @@ def test_states_that_run_are_those_of_a_fold(
             assert running.size_bytes <= 400_000
 
 
-def test_a_state_is_told_at_each_250th_event_and_holds_in_one_history_only() -> None:
+def test_a_state_is_published_at_each_250th_event_and_holds_in_one_history_only() -> None:
     running = Running()
     running.begin(A, 1)
     running.start((A, 1, 0), 0, EMPTY, MERGES.__getitem__)
@@ -178,7 +178,7 @@ def test_a_state_is_told_at_each_250th_event_and_holds_in_one_history_only() -> 
 
 
 @pytest.mark.parametrize("count", [1, 7, 60, 700])
-def test_a_state_is_told_at_its_multiples_however_many_events_a_commit_has(count: int) -> None:
+def test_a_state_is_published_at_its_multiples_however_many_events_a_commit_has(count: int) -> None:
     running = Running()
     running.begin(A, 1)
     running.start((A, 1, 0), 0, EMPTY, MERGES.__getitem__)
@@ -188,7 +188,7 @@ def test_a_state_is_told_at_its_multiples_however_many_events_a_commit_has(count
     assert [each.length for each in states] == [250, 500, 750, 1_000, 1_250]
 
 
-def test_what_comes_after_a_state_that_is_to_be_told_does_not_merge_yet() -> None:
+def test_what_comes_after_a_state_that_is_to_be_published_does_not_merge_yet() -> None:
     running = Running()
     running.begin(A, 1)
     running.start((A, 1, 0), 0, EMPTY, MERGES.__getitem__)
@@ -226,8 +226,8 @@ def test_what_takes_long_ends_that_a_state_runs_and_waits_with_what_follows(othe
     assert running.fold_on(A) is None
     data = b'{"note": "%b"}' % (b"x" * (DATA_BYTES_MAX if other == "was_large" else 10))
     running.add(A, 4, [event(other, data), EVENT])
-    told = running.fold_on(A)
-    assert told is not None
-    assert told[2].length == 3
+    published = running.fold_on(A)
+    assert published is not None
+    assert published[2].length == 3
     assert not follow(running, 6, [EVENT])
     assert running.versions(4, 3) == [4, 5, 6]
