@@ -240,6 +240,14 @@ def test_a_type_without_events_has_nothing_to_post() -> None:
     assert described["components"]["schemas"]["BulkLine"] == {"not": {}}
 
 
+def test_the_streams_of_sagas_are_only_read() -> None:
+    _, described = made(SPEC)
+    found = {(method, path) for path, method, _ in operations(described) if path.startswith("/_saga")}
+    assert found == {
+        ("get", f"/_saga/{{id}}{rest}") for rest in ("", "/length", "/events", "/events/{version}")
+    }
+
+
 def test_every_path_of_the_service_itself_is_there() -> None:
     _, described = made(SPEC)
     own = {(method, path) for path, method, _ in operations(described) if path.startswith("/_/")}
@@ -401,4 +409,4 @@ async def test_a_running_gateway_does_what_its_document_says(
             process.kill()
             await process.wait()
     assert process.returncode == 0, said.decode()
-    assert "Tested: 88" in said.decode(), said.decode()
+    assert "Tested: 92" in said.decode(), said.decode()

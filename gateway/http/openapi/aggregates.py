@@ -104,22 +104,28 @@ def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:
     """By path. A type without events has only reads: whatever is posted to it is refused."""
     name = declared.name
     samples = {event_type.name: sample(event_type) for event_type in declared.events.values()}
-    of_one: Schema = {"get": _state(name)}
-    paths: dict[str, Schema] = {}
+    paths = read_paths(name, name)
     if declared.events:
         shown = _batch_example(spec, samples)
         paths[f"/{name}"] = {"post": _mint(declared, shown)}
-        of_one["post"] = _batch(declared, shown)
-    paths[f"/{name}/{{id}}"] = of_one
+        paths[f"/{name}/{{id}}"]["post"] = _batch(declared, shown)
     paths[f"/{name}/{{id}}/aliases"] = {"get": _aliases(name)}
     paths[f"/{name}/{{id}}/children"] = {"get": _children(name)}
-    paths[f"/{name}/{{id}}/length"] = {"get": _length(name)}
-    paths[f"/{name}/{{id}}/events"] = {"get": _events(name)}
-    paths[f"/{name}/{{id}}/events/{{version}}"] = {"get": _event(name)}
     for event_type in declared.events.values():
         operation = _append(spec, declared, event_type, samples[event_type.name])
         paths[f"/{name}/{{id}}/{event_type.name}"] = {"post": operation}
     return paths
+
+
+def read_paths(name: str, tag: str) -> dict[str, Schema]:
+    """The reads of one stream of the type `name`, by path."""
+    one = f"/{name}/{{id}}"
+    return {
+        one: {"get": _state(name, tag)},
+        f"{one}/length": {"get": _length(name, tag)},
+        f"{one}/events": {"get": _events(name, tag)},
+        f"{one}/events/{{version}}": {"get": _event(name, tag)},
+    }
 
 
 def _data_name(declared: AggregateType, event_type: EventType) -> str:
@@ -231,22 +237,22 @@ def _batch_example(spec: Spec, samples: dict[str, object]) -> object:
 # ---- reads ----
 
 
-def _state(name: str) -> Schema:
+def _state(name: str, tag: str) -> Schema:
     return operation(
         f"state.{name}",
         f"The state of one {name}, folded from its events",
-        tag=name,
+        tag=tag,
         parameters=("id", "at_length", "at", "synchronous", "explain", *_FRESH, *_NAMED, "If-None-Match"),
         done=shared("200", "state") | shared("304", "unchanged"),
         refused="state",
     )
 
 
-def _length(name: str) -> Schema:
+def _length(name: str, tag: str) -> Schema:
     return operation(
         f"length.{name}",
         f"The number of events of one {name}; 0 if it has none",
-        tag=name,
+        tag=tag,
         parameters=("id", *_FRESH),
         done=shared("200", "length"),
         refused="read",
@@ -279,22 +285,22 @@ def _children(name: str) -> Schema:
     )
 
 
-def _events(name: str) -> Schema:
+def _events(name: str, tag: str) -> Schema:
     return operation(
         f"events.{name}",
         f"The events of one {name}",
-        tag=name,
+        tag=tag,
         parameters=("id", "from", "limit", "order", "upcast", *_FRESH, *_NAMED, "ticket", "Last-Event-ID"),
         done=shared("200", "events"),
         refused="read",
     )
 
 
-def _event(name: str) -> Schema:
+def _event(name: str, tag: str) -> Schema:
     return operation(
         f"event.{name}",
         f"One event of one {name}, by its version",
-        tag=name,
+        tag=tag,
         parameters=("id", "version", "upcast", *_FRESH, *_NAMED),
         done=shared("200", "event"),
         refused="read",

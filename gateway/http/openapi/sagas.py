@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gateway.http.api.sagas import STATES
+from gateway.http.openapi.aggregates import read_paths
 from gateway.http.openapi.operations import answer, operation
 from gateway.http.openapi.outgoing import TAG
 from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of, or_null
+from spec.sagas import SAGA_TYPE
 
 _TEXT: Schema = {"type": "string"}
 _SAGA = object_of(
@@ -25,6 +27,7 @@ _ONE = {"allOf": [object_of({"ok": OK, "saga": _SAGA}), _SAGA]}
 def saga_paths() -> dict[str, Schema]:
     """By path."""
     return {
+        **read_paths(SAGA_TYPE, TAG),
         "/_/sagas": {"get": _every()},
         "/_/sagas/{id}": {"get": _act("get", "A saga")},
         "/_/sagas/{id}/retry": {"post": _act("retry", "Compensate a stuck saga once more")},
