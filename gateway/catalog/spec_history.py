@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.catalog import specs
 from gateway.catalog.database import Database, connection, statement
-from gateway.catalog.spec_use import Conflict, Notice, Use
+from gateway.catalog.spec_use import Conflict, Notice, Use, of_itself
 from gateway.catalog.specs import Look, Stored
 from spec.differences import Difference, differences
 from spec.errors import Faults
@@ -114,16 +114,18 @@ async def compare(
     parsed = await asyncio.to_thread(parse, document, environ)  # up to seconds
     if isinstance(parsed, Faults):
         return parsed
+    noticed = await asyncio.to_thread(of_itself, parsed)
     async with connection(database) as conn:
         current = await specs.stored(conn, tenant_id)
         if current is None:
-            return Plan(0, await asyncio.to_thread(_changes, b"{}", document), (), ())
+            return Plan(0, await asyncio.to_thread(_changes, b"{}", document), (), noticed)
         changes = await asyncio.to_thread(_changes, current.document, document)
         deployed = await specs.readable_now(current)
         if isinstance(deployed, Conflict):
             return Plan(current.revision, changes, (deployed,), ())
         use = await specs.in_the_way(conn, tenant_id, deployed, parsed) if changes else Use()
-    return Plan(current.revision, changes, tuple(use.conflicts), tuple(use.notices))
+        notices = (*noticed, *use.notices) if changes else ()
+    return Plan(current.revision, changes, tuple(use.conflicts), notices)
 
 
 def _changes(old: bytes, new: bytes) -> tuple[Difference, ...]:

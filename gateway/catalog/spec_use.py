@@ -20,6 +20,7 @@ from gateway.catalog.database import statement
 from gateway.events import Event, Recorded, Stream, revised
 from gateway.state import upcast
 from spec.changes import Removal, Reread, lowered, rechecked, references, reread
+from spec.endless import endless_sagas
 from spec.errors import below
 from spec.model import EventType, Spec
 from spec.violations import SchemaViolation
@@ -51,7 +52,8 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something stored that is read differently from now on, or was not looked at; `pointer` as above."""
+    """Something stored that is read differently from now on, or was not looked at, or what the spec would do
+    without end; `pointer` as above."""
 
     pointer: str
     text: str
@@ -63,6 +65,11 @@ class Use:
 
     conflicts: list[Conflict] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+
+
+def of_itself(spec: Spec) -> tuple[Notice, ...]:
+    """What is noticed of a spec whatever is stored."""
+    return tuple([Notice(each.pointer, each.text) for each in endless_sagas(spec)])
 
 
 async def stored_use(conn: Any, tenant_id: UUID, old: Spec, new: Spec) -> Use:

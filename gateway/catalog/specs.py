@@ -25,7 +25,7 @@ from gateway.catalog.closing import close, open_afterwards
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import CatalogError
 from gateway.catalog.spec_examples import upcast_faults
-from gateway.catalog.spec_use import Conflict, Notice, Use, stored_use
+from gateway.catalog.spec_use import Conflict, Notice, Use, of_itself, stored_use
 from gateway.catalog.tag_history import look_for_tags
 from gateway.partitions import partition_of
 from spec.changes import Removal, reclaimed, removals, takings
@@ -133,7 +133,7 @@ async def deploy(
         faults = faults or await upcast_faults(conn, tenant_id, parsed, pointer_of(document))
         if faults is not None:
             return faults
-        notices: tuple[Notice, ...] = ()
+        notices = await asyncio.to_thread(of_itself, parsed)
         if current is not None and not force:
             deployed = await readable_now(current)
             if isinstance(deployed, Conflict):
@@ -143,7 +143,7 @@ async def deploy(
             conflicts = await _remove(conn, tenant_id, document, deployed, parsed, use.conflicts)
             if conflicts:
                 return Conflicts(revision, conflicts)
-            notices = tuple(use.notices)
+            notices += tuple(use.notices)
         history = None
         before = None if current is None else await readable_now(current)
         if isinstance(before, Spec):

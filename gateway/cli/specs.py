@@ -78,11 +78,14 @@ def check(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every fault of a spec; exit 1 if there is one. The secrets that the spec names must exist
+    """Print every fault of a spec; exit 1 if there is one. Sagas that begin themselves again without end are
+    printed on stderr; they are no fault. The secrets that the spec names must exist
     here; `***` stands for the deployed secret. If a database is set, upcasts are tried on the examples of
     the schemas that were deployed before."""
     from gateway.catalog.secrets import Secrets
+    from gateway.catalog.spec_use import of_itself
     from spec.errors import Faults
+    from spec.model import Spec
     from spec.parse import parse
 
     document = read_input(file)
@@ -91,11 +94,15 @@ def check(
     if not isinstance(parsed, Faults) and (postgres or is_database_set()):
         parsed = _with_examples(postgres_url(postgres), tenant, parsed, document)
     faults = [each for each in parsed if each.pointer not in masked] if isinstance(parsed, Faults) else []
+    notices = of_itself(parsed) if isinstance(parsed, Spec) else ()
     if as_json:
-        print_json({"ok": not faults, "faults": fault_list(faults)})
+        told = [{"pointer": each.pointer, "notice": each.text} for each in notices]
+        print_json({"ok": not faults, "faults": fault_list(faults), "notices": told})
     else:
         for line in _fault_lines(fault_list(faults)):
             say(line)
+        for each in notices:
+            say(f"{each.pointer}  {each.text}", err=True)
         for pointer in sorted(masked):
             say(f"{pointer}  `***` stands for the deployed secret", err=True)
         say(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))

@@ -35,7 +35,39 @@ def main(sluice: Sluice) -> Sluice:
 def test_a_good_spec_is_checked_without_any_server(unset: Sluice, orders: str) -> None:
     ran = unset("spec", "check", orders)
     assert (ran.code, ran.out, ran.err) == (0, f"{orders}: no faults\n", "")
-    assert unset("spec", "check", "-", "--json", stdin=ORDERS).json == {"ok": True, "faults": []}
+    assert unset("spec", "check", "-", "--json", stdin=ORDERS).json == {
+        "ok": True,
+        "faults": [],
+        "notices": [],
+    }
+
+
+def test_a_saga_that_begins_itself_again_is_noticed_by_check_deploy_and_diff(main: Sluice) -> None:
+    begun = {"aggregate_type": "job", "event_type": "was_begun"}
+    steps = [{"name": "again", "emit": {**begun, "id": "$.key"}}]
+    endless = {
+        "aggregate_types": {"job": {"events": {"was_begun": {"schema": {}}}}},
+        "agent_types": ["user"],
+        "sagas": {"loop": {"trigger": begun, "steps": steps}},
+    }
+    text = json.dumps(endless).encode()
+    notice = (
+        "/sagas/loop/steps/0/emit  The saga begins itself again without end: job.was_begun → saga loop → "
+        "job.was_begun. A `condition` of a step or of an implication, or a rule of an event, can end that.\n"
+    )
+    ran = main("spec", "check", "-", stdin=text)
+    assert (ran.code, ran.out, ran.err) == (0, "-: no faults\n", notice)
+    (told,) = main("spec", "check", "-", "--json", stdin=text).json["notices"]
+    assert f"{told['pointer']}  {told['notice']}\n" == notice
+    assert notice.rstrip() in main("spec", "diff", "-", stdin=text).out
+    ran = main("spec", "deploy", "-", stdin=text)
+    assert (ran.code, ran.err) == (0, notice)
+    steps[0]["condition"] = {"exists": "$.data.more"}
+    ran = main("spec", "deploy", "-", stdin=json.dumps(endless).encode())
+    assert (ran.code, ran.err) == (0, "")
+    assert main("spec", "deploy", "-", stdin=text).err == notice
+    ran = main("spec", "diff", "-", stdin=json.dumps(endless).encode())
+    assert (ran.code, notice.rstrip() in ran.out) == (0, False)
 
 
 def test_what_was_shown_is_checked_with_its_secrets_as_they_are_shown(unset: Sluice) -> None:
