@@ -132,6 +132,7 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     assert first.json() == {"ok": True, **timer, "schedule": timer}
     assert again.json()["schedule"]["id"] == timer["id"]
     assert [each.headers.get("idempotency-replayed") for each in (first, again)] == [None, "true"]
+    assert [each.headers["location"] for each in (first, again)] == [f"/_/schedules/{timer['id']}"] * 2
     for due in ({"delay": "48h"}, {"due_at": 5}):
         answer = await client.post("/_/schedules", json={"emit": body["emit"], **due}, headers=headers)
         told = refused(answer, 422, "idempotency_mismatch", None, ("by", "receipt"))

@@ -143,7 +143,8 @@ class Schedules:
             receipt = {"ok": True, **_single(row)}
             answer = refused(refusal, by="idempotency_key", receipt=receipt)
             return json_response(answer.status, answer.body)
-        return _done(_single(row), 201, {} if added else {"idempotency-replayed": "true"})
+        headers = {"location": f"/_/schedules/{row['id']}"}
+        return _done(_single(row), 201, headers if added else {**headers, "idempotency-replayed": "true"})
 
     async def cancel(self, request: Request) -> Response:
         return await self._act(request, "cancelled")

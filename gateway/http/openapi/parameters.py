@@ -297,7 +297,7 @@ def headers() -> dict[str, Schema]:
             {"const": "1"}, "The API's version; changes within version 1 only add.", required=True
         ),
         "ETag": _answered(_TEXT, "A value for `If-Match` and `If-None-Match`.", required=True),
-        "Location": _answered(_TEXT, "The path of the aggregate or of its new event.", required=True),
+        "Location": _answered(_TEXT, "The path of what was made.", required=True),
         "Content-Location": _answered(_TEXT, "`/{type}/{key}`, if an alias was requested."),
         "X-Correlation-Id": _answered(
             ANY_UUID, "The correlation id that was sent, or a new one.", required=True

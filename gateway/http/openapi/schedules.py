@@ -65,7 +65,7 @@ def _create() -> Schema:
         tag=TAG,
         parameters=("Idempotency-Key-required",),
         body=request(object_of({"emit": emit}, fields, closed=True), example),
-        done={"201": answer("Set.", _ONE)},
+        done={"201": answer("Set.", _ONE, ("Location",))},
         refused="create_schedule",
     )
 
