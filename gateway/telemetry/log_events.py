@@ -317,6 +317,16 @@ _ROWS: Final = (
         lines_max=5,
     ),
     LogEvent(
+        "commit_tap_failed",
+        "error",
+        ("partition",),
+        "A bug: a part of the gateway that hears of each commit (live followers, read models, reactions, "
+        "kept states) ended in an exception. The events are committed and acknowledged; that part finds "
+        "them at its next look.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
         "help_ended",
         "error",
         ("partition",),

@@ -431,6 +431,30 @@ async def test_a_bug_in_making_rows_ready_is_logged_and_the_commit_makes_them(
     await check_invariants(place)
 
 
+async def test_a_bug_of_what_hears_of_commits_is_logged_each_time_and_delays_no_answer(
+    open_log: OpenLog, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    log = await open_log()
+    stream = new_stream()
+    p = log.partition(stream.tenant)
+    heard: list[object] = []
+    with (
+        log.followers.tapped(p, broken),
+        log.followers.tapped(p, heard.append),
+        log.followers.follow(stream) as follower,
+    ):
+        for n in (1, 2, 3):
+            assert isinstance(await log.append(append(stream)), Appended)
+            await follower.wait(60)
+            told = [(record.msg, record.levelname) for record in caplog.records]
+            assert told.count(("commit_tap_failed", "ERROR")) == len(heard) == n
+            assert len(told) == n  # the commit itself did not fail
+    await check_invariants(place)
+
+
 async def test_calls_that_are_committed_together_leave_out_nothing_though_each_was_made_ready_by_itself(
     open_log: OpenLog, place: Place
 ) -> None:

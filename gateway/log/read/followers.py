@@ -4,11 +4,14 @@ them."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from gateway.events import Stream
 from gateway.log.entries import SequencedAppend
+
+logger = logging.getLogger("sluice.log")
 
 Tap = Callable[[Sequence[SequencedAppend]], None]
 """Called with what was just committed to a partition, in order; must return at once and keep no list."""
@@ -74,7 +77,10 @@ class Followers:
     def committed(self, partition: int, placed: Sequence[SequencedAppend]) -> None:
         self._announce(partition)
         for tap in self._taps.get(partition, ()):
-            tap(placed)
+            try:
+                tap(placed)
+            except Exception:  # a bug: neither the commits behind this one nor the other taps wait for it
+                logger.exception("commit_tap_failed", extra={"partition": partition})
         if self._of:
             for each in placed:
                 for stream in each.streams:
