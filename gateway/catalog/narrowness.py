@@ -6,10 +6,11 @@ those events may be appended, and are in the feed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from spec.errors import proposal, shown
 from spec.identifiers import canonicalize, is_name
 
 NAMES_MAX: Final = 100
@@ -57,6 +58,19 @@ class Only:
             and all(kind in self.types or (kind, key) in self.aggregates for kind, key in other.aggregates)
             and all(kind in self.types or (kind, event) in self.events for kind, event in other.events)
         )
+
+
+def undeclared(only: Only, events: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """A sentence for each name of a type that is not declared; `events` are those that are, by aggregate
+    type."""
+    known = {}
+    for kind in only.all_types - events.keys():
+        known[kind] = f"no aggregate type {shown(kind)}. {proposal(kind, events)}"
+    for kind, event in only.events:
+        if kind in events and event not in events[kind]:
+            known[f"{kind}.{event}"] = f"no event {shown(event)} of {kind}. {proposal(event, events[kind])}"
+    for name in sorted(known):
+        yield f"The deployed spec has {known[name]}"
 
 
 def read_only(names: Iterable[str]) -> Only | str:

@@ -216,6 +216,13 @@ async def current_revision(database: Database, tenant_id: UUID) -> int:
     return current.revision if current else 0
 
 
+def declared_events(document: bytes) -> dict[str, list[str]]:
+    """The names of the event types by aggregate type, of a deployed document."""
+    read = msgspec.json.decode(document)
+    types = read.get("spec", read)["aggregate_types"]
+    return {name: list(declared["events"]) for name, declared in types.items()}
+
+
 def bare(document: bytes, *, queries_hidden: bool = False) -> bytes:
     """The spec of a document that may be wrapped as `{"spec": {…}}`: JSON text in one line, each token as it
     was sent, but secrets as `***`, and if asked the queries of targets."""

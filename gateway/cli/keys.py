@@ -58,20 +58,25 @@ def create(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a key and print it. It is never shown again."""
+    """Create a key and print it. It is never shown again. A warning names each type of --only that the
+    tenant's deployed spec does not have."""
     if tenant is None and scope != Scope.OPERATOR.text:
         raise typer.BadParameter("only a key of scope `operator` needs no tenant", param_hint="--tenant")
     lifetime, narrowed = _lifetime(expires_in), _narrowed(only)
 
-    async def work(conn: Any) -> Minted:
+    async def work(conn: Any) -> tuple[Minted, list[str]]:
         from gateway.catalog import keys
 
         owner = await _owner(conn, tenant)
-        return await keys.create(
+        minted = await keys.create(
             conn, owner, Scope[scope.upper()], name=name, expires_in=lifetime, only=narrowed
         )
+        return minted, [] if narrowed is None else await _undeclared(conn, owner, narrowed)
 
-    _print_minted(_on_catalog(postgres, work), as_json)
+    minted, unknown = _on_catalog(postgres, work)
+    _print_minted(minted, as_json)
+    for each in unknown:
+        say(f"warning: {each}", err=True)
 
 
 @app.command("list")
@@ -211,6 +216,15 @@ def _shown(key: Listed) -> dict[str, Any]:
         "rotated_from": key.rotated_from,
         "made_by": key.made_by,
     }
+
+
+async def _undeclared(conn: Any, owner: Tenant, only: Only) -> list[str]:
+    """What may be a slip of the pen, or is declared later: with no spec yet, everything is."""
+    from gateway.catalog import specs
+    from gateway.catalog.narrowness import undeclared
+
+    deployed = await specs.stored(conn, owner.id)
+    return [] if deployed is None else list(undeclared(only, specs.declared_events(deployed.document)))
 
 
 async def _owner(conn: Any, tenant: str | None) -> Tenant:

@@ -4,7 +4,7 @@ import json
 import uuid
 
 from gateway.names import tokens
-from tests.cli.command import Sluice
+from tests.cli.command import Ran, Sluice
 
 
 def test_a_tenant_is_created_and_listed(sluice: Sluice) -> None:
@@ -128,6 +128,27 @@ def test_a_key_is_narrowed_and_expires_after_minutes_or_years(sluice: Sluice) ->
         assert option in ran.err
     ran = main("keys", "create", "--tenant", "main", "--scope", "admin", "--only", "order")
     assert (ran.code, ran.err) == (1, "a key of scope admin can't be narrowed: take read or write\n")
+
+
+def test_a_name_that_the_deployed_spec_does_not_have_is_warned_of(sluice: Sluice) -> None:
+    def create(*names: str) -> Ran:
+        only = [each for name in names for each in ("--only", name)]
+        return sluice("keys", "create", "--tenant", "main", "--scope", "read", *only, "--json")
+
+    sluice("tenants", "create", "main")
+    assert create("ordre").err == ""  # no spec is deployed yet
+    events = {"was_paid": {"schema": {}}}
+    spec = {"aggregate_types": {"order": {"events": events}, "cart": {"events": {}}}, "agent_types": []}
+    assert sluice("spec", "deploy", "-", stdin=json.dumps({"spec": spec}).encode()).code == 0
+    assert create("order", "order/global", "order.was_paid", "cart").err == ""
+    ran = create("ordre/global", "order", "order.was_payed", "zebra.was_paid", "ordre", "cart.x")
+    assert (ran.code, len(ran.json["only"])) == (0, 6)
+    assert ran.err.splitlines() == [
+        'warning: The deployed spec has no event "x" of cart. There is none yet.',
+        'warning: The deployed spec has no event "was_payed" of order. Did you mean "was_paid"?',
+        'warning: The deployed spec has no aggregate type "ordre". Did you mean "order"?',
+        'warning: The deployed spec has no aggregate type "zebra". Known here: cart, order.',
+    ]
 
 
 def test_a_failure_of_a_command_with_json_is_json(sluice: Sluice) -> None:
