@@ -320,9 +320,9 @@ _ROWS: Final = (
         "commit_tap_failed",
         "error",
         ("partition",),
-        "A bug: a part of the gateway that hears of each commit (live followers, read models, reactions, "
-        "kept states) ended in an exception. The events are committed and acknowledged; that part finds "
-        "them at its next look.",
+        "A bug: a part of the gateway that hears of commits, of this gateway or of others (live followers, "
+        "read models, reactions, kept states), ended in an exception. The events are committed and "
+        "acknowledged; that part finds them at its next look.",
         "Report it with the line.",
         lines_max=5,
     ),

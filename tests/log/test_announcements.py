@@ -130,3 +130,19 @@ def test_a_forged_announcement_is_passed_over(clients: Callable[[], Redis]) -> N
     with one.hearing(here.append):
         one._heed(b"somebody %b x 7" % (b"9" * 5000))
     assert here == [7]
+
+
+async def test_a_bug_of_what_hears_is_logged_and_the_others_hear(
+    clients: Callable[[], Redis], caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: int | None) -> None:
+        raise RuntimeError("a bug")
+
+    heard: list[int | None] = []
+    async with running(clients()) as told, running(clients()) as other:
+        with other.hearing(broken), other.hearing(heard.append):
+            await hears(told, heard, 3)
+            await hears(told, heard, 4)
+    logged = {getattr(record, "partition", None) for record in caplog.records if record.levelname == "ERROR"}
+    assert logged >= {3, 4}
+    assert {record.msg for record in caplog.records} == {"commit_tap_failed"}

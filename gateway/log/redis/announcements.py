@@ -121,7 +121,10 @@ class Announcements:
 
     def _hear(self, partition: int | None) -> None:
         for heard in tuple(self._heard):
-            heard(partition)
+            try:
+                heard(partition)
+            except Exception:  # a bug: the others hear of it all the same
+                logger.exception("commit_tap_failed", extra={"partition": partition})
 
     def _unwell(self, trouble: Exception) -> None:
         """Told once until it is well again: followers here find other gateways' commits by looking."""
