@@ -224,6 +224,9 @@ class RunningStates:
         except TakesLong:
             self.drop(stream)
             return None
+        except Exception:  # a bug: it is not known how far the events were folded
+            self.drop(stream)
+            raise
         del run.events[:taken]
         self._resize(run, run.size - taken * _EVENT_BYTES)
         if not (run.waits or self._publishes(run, folding)):

@@ -231,3 +231,19 @@ def test_what_takes_long_ends_that_a_state_runs_and_waits_with_what_follows(othe
     assert published[2].length == 3
     assert not follow(running, 6, [EVENT])
     assert running.versions(4, 3) == [4, 5, 6]
+
+
+def test_a_bug_in_a_fold_ends_that_the_state_runs() -> None:
+    def handler_of(kind: str) -> Handler:
+        if kind == "was_lost":
+            raise LookupError(kind)
+        return COUNTS[kind]
+
+    running = Running()
+    running.begin(A, 1)
+    running.start((A, 1, 0), 0, EMPTY, handler_of)
+    running.add(A, 1, [EVENT] * 3 + [event("was_lost", b"{}")])
+    with pytest.raises(LookupError):
+        running.fold_on(A)
+    assert A not in running
+    assert running.size_bytes == 0
