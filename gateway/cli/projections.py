@@ -13,6 +13,7 @@ from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import TenantOption
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, refuse_faults, say
+from gateway.cli.spec_reading import read_spec
 
 if TYPE_CHECKING:
     from gateway.follow.standing import Stands
@@ -199,10 +200,9 @@ def try_(
 
 def _spec(file: str) -> Spec:
     from spec.errors import Faults
-    from spec.parse import parse
     from spec.webhooks.sources import RedactedEnviron
 
-    spec = parse(read_input(file), RedactedEnviron())
+    spec, _ = read_spec(read_input(file), RedactedEnviron())
     if isinstance(spec, Faults):
         refuse_faults("The spec has faults.", spec)
     return spec

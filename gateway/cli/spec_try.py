@@ -12,6 +12,7 @@ from gateway.cli.database import PostgresOption, postgres_url, prepared, read_fi
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json, print_json_text, say
 from gateway.cli.spec_access import fault_list
+from gateway.cli.spec_reading import read_spec
 from gateway.config import one
 
 if TYPE_CHECKING:
@@ -40,10 +41,8 @@ def try_spec(
     from gateway.catalog.secrets import Secrets
     from gateway.catalog.spec_trial import told
     from spec.errors import Faults
-    from spec.parse import parse
 
-    document = read_input(file)
-    parsed = parse(document, Secrets(os.environ).of(tenant))
+    parsed, _ = read_spec(read_input(file), Secrets(os.environ).of(tenant))
     if isinstance(parsed, Faults):
         answer: dict[str, Any] = {"ok": False, "faults": fault_list(parsed)}
         if as_json:

@@ -26,6 +26,7 @@ from gateway.cli.spec_access import (
     rolled_back_in,
     shown_in,
 )
+from gateway.cli.spec_reading import read_spec
 from gateway.cli.spec_status import status
 from gateway.cli.spec_try import try_spec
 
@@ -86,11 +87,9 @@ def check(
     from gateway.catalog.spec_use import of_itself
     from spec.errors import Faults
     from spec.model import Spec
-    from spec.parse import parse
 
     document = read_input(file)
-    parsed = parse(document, Secrets(os.environ).of(tenant))
-    masked = _masks(document) if isinstance(parsed, Faults) else frozenset()
+    parsed, masked = read_spec(document, Secrets(os.environ).of(tenant))
     if not isinstance(parsed, Faults) and (postgres or is_database_set()):
         parsed = _with_examples(postgres_url(postgres), tenant, parsed, document)
     faults = [each for each in parsed if each.pointer not in masked] if isinstance(parsed, Faults) else []
@@ -257,10 +256,9 @@ def graph(
     """Print which events each event implies or schedules, and which sagas and projections it leads to."""
     from spec.errors import Faults
     from spec.graph import arrows, drawn
-    from spec.parse import parse
     from spec.webhooks.sources import RedactedEnviron
 
-    parsed = parse(read_input(file), RedactedEnviron())
+    parsed, _ = read_spec(read_input(file), RedactedEnviron())
     if isinstance(parsed, Faults):
         refuse_faults("The spec has faults.", parsed)
     if as_json:
@@ -272,18 +270,6 @@ def graph(
 
 app.command("try")(try_spec)
 app.command()(status)
-
-
-def _masks(document: bytes) -> frozenset[str]:
-    """Where secrets read `***`; `deploy` puts those in their places that are deployed."""
-    import msgspec
-
-    from spec.webhooks.secrets import masks
-
-    try:
-        return masks(msgspec.json.decode(document))
-    except (ValueError, RecursionError):  # which is a fault by itself
-        return frozenset()
 
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}

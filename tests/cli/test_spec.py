@@ -96,6 +96,29 @@ def test_what_was_shown_is_checked_with_its_secrets_as_they_are_shown(unset: Slu
     assert (ran.code, ran.out.split("  ")[0]) == (1, "/webhooks/github/tolerance_s")
 
 
+def test_all_but_the_secrets_is_looked_at_in_what_was_shown(main: Sluice) -> None:
+    begun = {"aggregate_type": "job", "event_type": "was_begun"}
+    event: dict[str, Any] = {"schema": {"examples": [{"n": 1}]}}
+    shown: dict[str, Any] = {
+        "aggregate_types": {"job": {"events": {"was_begun": event}}},
+        "agent_types": ["webhook"],
+        "singletons": ["github_webhook"],
+        "sagas": {"loop": {"trigger": begun, "steps": [{"name": "again", "emit": {**begun, "id": "$.key"}}]}},
+    }
+    assert main("spec", "deploy", "-", stdin=json.dumps(shown).encode()).code == 0
+    to = {"type": "job", "id": "github_webhook", "event": "was_begun"}
+    shown["webhooks"] = {"github": {"provider": "github", "secrets": ["***"], "to": to}}
+    ran = main("spec", "check", "-", stdin=json.dumps({"spec": shown}).encode())
+    assert (ran.code, ran.out) == (0, "-: no faults\n")
+    assert "/spec/sagas/loop/steps/0/emit  The saga begins itself again" in ran.err
+    assert "/spec/webhooks/github/secrets/0  `***` stands for the deployed secret" in ran.err
+    ran = main("spec", "graph", "-", stdin=json.dumps(shown).encode())
+    assert "saga loop  emits  job.was_begun" in ran.out
+    event.update(schema={"required": ["m"]}, revision=2, upcast={"1": []})
+    ran = main("spec", "check", "-", stdin=json.dumps(shown).encode())
+    assert (ran.code, "refused_example" in ran.out) == (1, True)
+
+
 def test_every_fault_is_printed_with_its_code_pointer_and_sentence(unset: Sluice, tmp_path: Path) -> None:
     path = tmp_path / "faulty.json"
     path.write_bytes(FAULTY)

@@ -153,3 +153,10 @@ async def test_faults_are_told_and_a_check_runs_steps_on_the_examples_of_what_wa
     assert (await asyncio.to_thread(main, "spec", "check", "-", stdin=good)).code == 0
     ran = await tried(main, changed(was_placed={"schema": True, "revision": 2}))
     assert (ran.code, ran.out.split("  ")[1]) == (1, "missing_key")
+
+
+async def test_a_spec_that_was_shown_is_tried_without_its_secrets(main: Sluice) -> None:
+    to = {"type": "order", "id": "global", "event": "was_placed"}
+    github = {"provider": "github", "secrets": ["***"], "to": to, "actor": {"type": "user", "id": "global"}}
+    told = await tried(main, {**SPEC, "webhooks": {"github": github}}, "--json")
+    assert (told.code, told.json["refused"]["count"]) == (0, 0)
