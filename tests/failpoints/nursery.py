@@ -8,6 +8,7 @@ forking it takes a tenth of starting it.
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 import os
@@ -22,6 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from tests.failpoints.points import AWAIT, ENTER, first_numbers, rewritten
+from tests.support.warm import IMPORTED
 
 SHARED_BYTES = 16 * 1024
 ARMED, FIRED, PASSED = 0, 1, 2
@@ -121,8 +123,9 @@ def _serve(order: dict[str, Any]) -> None:
 
 def main() -> None:
     sys.meta_path.insert(0, _Finder())
-    for name in ("gateway.app", "gateway.cli"):  # once, for all that are forked
+    for name in IMPORTED:  # once, for all that are forked
         import_module(name)
+    gc.freeze()  # a collection in a gateway would copy all of it
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
     try:
