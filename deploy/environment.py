@@ -85,7 +85,9 @@ def make(environment: Path) -> None:
 def install(environment: Path, root: Path, mode: str) -> None:
     """Everything that the lock names, and the project itself, as it lies there."""
     say(f"installing what deploy/requirements-{mode}.lock names")
-    pip(environment, *PIP_OPTIONS, "--requirement", root / f"deploy/requirements-{mode}.lock")
+    # The tests import a small part of it, which is compiled then.
+    compiled = ("--no-compile",) if mode == "test" else ()
+    pip(environment, *PIP_OPTIONS, *compiled, "--requirement", root / f"deploy/requirements-{mode}.lock")
     pip(environment, *PIP_OPTIONS[:-1], "--no-build-isolation", "--editable", root)
 
 
