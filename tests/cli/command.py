@@ -28,6 +28,7 @@ IMPORTED = [
     "typer.rich_utils",
     "typer._adapters",  # pydantic, which Typer imports once a command runs
     "httpx",
+    "tests.cli.built",
 ]
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(IMPORTED)
