@@ -64,6 +64,7 @@ from gateway.partitions import PARTITION_RULE
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.reactor import Reactor
+from gateway.relay.due import looking
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.tasks import ended
@@ -138,11 +139,13 @@ async def gateway(
                         config.webhook_retention_days * 86_400,
                         config.webhook_quarantine_retention_days * 86_400,
                     ) as recorder,
+                    looking(outbox_pool) as due,
                     outgoing(
                         config,
                         outbox,
                         metrics,
                         heard(log),
+                        due,
                         relayed=config.relay,
                         tapped=log.followers.tapped,
                         deployed=lambda: catalog.serving,
@@ -183,6 +186,7 @@ async def gateway(
                         config.reactions_retention_days * 86_400,
                         config.relay_lease_s,
                         config.schema_work_max,
+                        due,
                     )
                     metrics.read_at_scrape(reactor.readings)
                     intake = Intake(

@@ -39,6 +39,7 @@ from gateway.log.redis.cluster import open_redis
 from gateway.partitions import PARTITION_RULE
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.postgres.errors import PostgresTrouble
+from gateway.relay.due import Due, looking
 from gateway.relay.home import WATCH_EVERY_S, not_adopted
 from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
@@ -76,6 +77,7 @@ async def outgoing(
     outbox: Outbox,
     metrics: Metrics,
     listen: Listen,
+    due: Due,
     *,
     relayed: bool,
     tapped: Tapped | None = None,
@@ -97,14 +99,14 @@ async def outgoing(
             )
             relay = Relay(
                 pool, outbox, subscriptions, secrets_of, terms, metrics, names,
-                listen=listen, deployed=deployed,
+                listen=listen, deployed=deployed, due=due.subscriptions,
             )  # fmt: skip
             metrics.read_at_scrape(relay.readings)
         moves = Moves(rows_pool, listen)
         try:
             async with (
                 nullcontext() if relay is None else _at_home(relay, pool),
-                _following(config, outbox, metrics, listen, moves, tapped, deployed, relayed=relayed),
+                _following(config, outbox, metrics, listen, due, moves, tapped, deployed, relayed=relayed),
             ):
                 pull = Pull(pool, outbox, subscriptions, names)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
@@ -124,6 +126,7 @@ async def _following(
     outbox: Outbox,
     metrics: Metrics,
     listen: Listen,
+    due: Due,
     moves: Moves,
     tapped: Tapped | None,
     deployed: Callable[[], object] | None,
@@ -138,7 +141,7 @@ async def _following(
     try:
         runner = Runner(
             pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moves.moved,
-            tapped=tapped, deployed=deployed,
+            tapped=tapped, deployed=deployed, due=due,
         )  # fmt: skip
         metrics.read_at_scrape(runner.readings)
         await runner.start()
@@ -231,8 +234,14 @@ async def _serve_relay(config: Config) -> None:
                 settling_without_log(config.postgres_url, reach, config.read_deadline_s) as settling,
                 health.looking(),
                 _announced(config, instance) as listen,
+                looking(outbox_pool) as due,
                 outgoing(
-                    config, Outbox(reach, instance.partitions, settling.stands), metrics, listen, relayed=True
+                    config,
+                    Outbox(reach, instance.partitions, settling.stands),
+                    metrics,
+                    listen,
+                    due,
+                    relayed=True,
                 ),
                 ops_listening(operators, ops_listener(config)),  # last: what is ready to be asked runs
             ):

@@ -33,6 +33,7 @@ from gateway.follow.worker import CACHE_BYTES, Worker
 from gateway.log.read.followers import Tapped
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.after_deploys import AfterDeploys
+from gateway.relay.due import Due, taken
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
 from gateway.relay.repeated import Repeated
@@ -75,6 +76,7 @@ class Runner:
         *,
         listen: Listen | None = None,
         deployed: Callable[[], object] | None = None,
+        due: Due | None = None,
         moved: Callable[[bytes], None] = lambda _: None,
         tapped: Tapped | None = None,
     ) -> None:
@@ -87,6 +89,8 @@ class Runner:
         self._lease_s = lease_s
         self._listen = listen
         self._declaring = AfterDeploys(deployed)
+        self._due = None if due is None else due.followers
+        self._dropped = None if due is None else due.dropped_rows
         self._leases_at = 0.0
         self._moved = moved
         self._loop = asyncio.get_running_loop()
@@ -96,6 +100,8 @@ class Runner:
         self._looked: dict[int, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._woken = asyncio.Event()
+        self._some = asyncio.Event()
+        """Set while there are workers."""
         self._woken_at = float("-inf")
         self._repeated = Repeated(logger)
         self._pressure = Pressure(self._loop.time)
@@ -146,11 +152,13 @@ class Runner:
                     worker.changed()
         for worker in self._workers:
             worker.share()
-        if declared or self._loop.time() >= self._leases_at:
-            taken = await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX)
-            for row in taken:
+        if declared or (self._loop.time() >= self._leases_at and taken(self._due)):
+            rows = await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX)
+            for row in rows:
                 self._take(row["tenant"].bytes, row["changes"])
-            self._leases_at = self._loop.time() + (0.0 if taken else LEASES_EVERY_S)
+            self._leases_at = self._loop.time() + (0.0 if rows else LEASES_EVERY_S)
+            if rows and self._due is not None:
+                self._due.set()  # there may be more
         if self._recent is not None:
             self._recent.hold(self._outbox.partition(worker.tenant) for worker in self._workers)
 
@@ -162,6 +170,7 @@ class Runner:
         )  # fmt: skip
         task = self._loop.create_task(self._keep(worker))
         self._workers[worker] = task
+        self._some.set()
         task.add_done_callback(lambda _: self._workers.pop(worker, None))
 
     async def _keep(self, worker: Worker) -> None:
@@ -227,11 +236,12 @@ class Runner:
         self._woken.set()
 
     async def _follow_heads(self) -> None:
-        """Tells workers of commits, as long as there are any."""
-        if self._workers:
-            with nullcontext() if self._listen is None else self._listen(self._wake):
-                while self._workers:
-                    await self._tell_heads()
+        """Tells workers of commits, once and as long as there are any."""
+        await self._some.wait()
+        with nullcontext() if self._listen is None else self._listen(self._wake):
+            while self._workers:
+                await self._tell_heads()
+        self._some.clear()
 
     async def _tell_heads(self) -> None:
         if all(each.at_work for each in self._workers):
@@ -260,8 +270,13 @@ class Runner:
             each.wake(head)
 
     async def _slice(self) -> None:
-        """Deletes rows of dropped builds, some at a time."""
-        for row in await fetch(self._pool, "dropped", 4):
+        """Deletes rows of dropped builds, some at a time, once there are any."""
+        if self._dropped is not None:
+            await self._dropped.wait()
+        dropped = await fetch(self._pool, "dropped", 4)
+        if self._dropped is not None and not dropped:
+            self._dropped.clear()
+        for row in dropped:
             sliced = 0
             for name in ("slice", "slice_sources"):
                 sliced += len(await fetch(self._pool, name, row["id"], SLICE_ROWS))

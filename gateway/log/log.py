@@ -54,7 +54,7 @@ from gateway.log.watch import Watch
 from gateway.outcomes import Mismatch, Outcome
 from gateway.partitions import partition_of
 from gateway.postgres.errors import PostgresTrouble
-from gateway.tasks import ended
+from gateway.tasks import ended, to_tick
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.steps import Telemetry, unwatched
 
@@ -403,16 +403,18 @@ class Log:
 
     async def _expire(self) -> None:
         while True:
-            due = self._loop.time() + EXPIRE_EVERY_S
-            await asyncio.sleep(EXPIRE_EVERY_S)
+            pause_s = to_tick(EXPIRE_EVERY_S)
+            due = self._loop.time() + pause_s
+            await asyncio.sleep(pause_s)
             now = self._loop.time()
             self._metrics.loop_lag_s.observe(max(now - due, 0))
             for lane in self._lanes:
-                lane.sequencer.expire(now)
+                if lane.sequencer.holds_any:
+                    lane.sequencer.expire(now)
 
     async def _tell(self) -> None:
         while True:
-            await asyncio.sleep(TELL_EVERY_S)
+            await asyncio.sleep(to_tick(TELL_EVERY_S))
             self._changes.tell(sum(lane.partition.open for lane in self._lanes))
 
     def readings(self) -> Iterator[Reading]:

@@ -18,6 +18,7 @@ from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.postgres import Postgres
 from gateway.postgres.errors import PostgresTrouble
+from gateway.tasks import to_tick
 
 WATCH_EVERY_S = 0.5
 LOOK_FOR_MARKS_EVERY_S = 5.0
@@ -79,7 +80,7 @@ class Watch:
                 self._outage.noticed(str(trouble))
             else:
                 self._outage.over()
-            await asyncio.sleep(WATCH_EVERY_S)
+            await asyncio.sleep(to_tick(WATCH_EVERY_S))
 
     async def run_marking(self) -> None:
         """Keeps marks of the chains, so that a Redis is compared with a bounded part of the history."""

@@ -31,6 +31,7 @@ from gateway.reactions.database import fetch
 from gateway.reactions.endings import Ending, Endings
 from gateway.reactions.outputs import SCHEDULER, append_of, are_light, unless, why_refused
 from gateway.reactions.timers import Emission, Watched
+from gateway.relay.due import taken
 from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.reactions")
@@ -69,6 +70,7 @@ class Firing:
         lease_s: float,
         refresh: Callable[[], Awaitable[None]],
         schema_work_max: int = SCHEMA_WORK_MAX,
+        due: asyncio.Event | None = None,
     ) -> None:
         self._pool = pool
         self._refresh = refresh
@@ -77,6 +79,7 @@ class Firing:
         self._event_bytes_max, self._schema_work_max = event_bytes_max, schema_work_max
         self._full = full
         self._lease_s = lease_s
+        self._due = due
         self._endings = Endings(pool)
         self._tasks: set[asyncio.Task[None]] = set()
         self._held_since: dict[PgUUID, float] = {}
@@ -85,10 +88,14 @@ class Firing:
         self._rests: dict[bytes, float] = {}
 
     async def run_once(self) -> None:
-        """Takes what is due, a batch at a time, until a batch is not full for another reason than that timers
-        are being fired. Does not wait for their end. Raises PostgresTrouble."""
+        """Takes what is due, once anything is, a batch at a time, until a batch is not full for another
+        reason than that timers are being fired. Does not wait for their end. Raises PostgresTrouble."""
+        if self._due is not None and not self._held_since:
+            await self._due.wait()
+        await self._hold_on()
+        if not taken(self._due):
+            return
         while True:
-            await self._hold_on()
             most = min(DUE_AT_ONCE, FIRED_AT_ONCE - len(self._tasks))
             now = time.monotonic()
             due = (
@@ -99,6 +106,7 @@ class Firing:
             if len(due) < most and not self._busy():
                 return
             await asyncio.wait(self._tasks, timeout=MORE_S)
+            await self._hold_on()
 
     async def stop(self) -> None:
         """Releases the timers that were not settled, so that other processes may fire them at once."""

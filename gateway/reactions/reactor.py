@@ -39,6 +39,7 @@ from gateway.reactions.firing import FIRE_EVERY_S, REASON_CHARS_MAX, Firing, Ful
 from gateway.reactions.retention import FORGET_EVERY_S, forget
 from gateway.reactions.specs import Specs
 from gateway.reactions.timers import Faulty, Timer, timers_of
+from gateway.relay.due import Due, taken
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import Place
 from gateway.relay.relay import Listen
@@ -92,6 +93,7 @@ class Reactor:
         retention_s: float,
         lease_s: float,
         schema_work_max: int,
+        due: Due,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._pool = pool
@@ -112,7 +114,9 @@ class Reactor:
             lease_s,
             catalog.refresh,
             schema_work_max,
+            due.timers,
         )
+        self._due = due
         self._retention_s = retention_s
         self._lease_s = lease_s
         self.coordinator = Coordinator(
@@ -171,7 +175,8 @@ class Reactor:
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
         is_due = self._woken.is_set if work == self._look else None
-        await self._repeated.run(work, pause_s, is_due)
+        wakes = self._due.timers if work == self._firing.run_once else None
+        await self._repeated.run(work, pause_s, is_due, wakes)
 
     async def _count(self) -> None:
         begun = time.monotonic()
@@ -190,7 +195,8 @@ class Reactor:
         tenant's in a task of its own, so that one whose appends wait does not keep the others."""
         self._woken.clear()
         declared = await self._declare()
-        if not (declared or self._hearing or time.monotonic() >= self._leases_at):
+        leases_due = time.monotonic() >= self._leases_at and taken(self._due.reactions)
+        if not (declared or self._hearing or leases_due):
             return
         self._leases_at = time.monotonic() + LEASES_EVERY_S
         caught_up, self._caught_up = self._caught_up, {}

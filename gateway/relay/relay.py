@@ -29,6 +29,7 @@ from gateway.relay.after_deploys import AfterDeploys
 from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.delivery_worker import DeliveryPolicy, DeliveryWorker
+from gateway.relay.due import taken
 from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.repeated import Repeated
@@ -71,7 +72,8 @@ Listen = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 class Relay:
     """`secrets_of` has the secrets that subscriptions name; `clock` gives Unix seconds, if not Postgres' own
-    decides when a delivery is due and a subscription has failed for too long. AfterDeploys has `deployed`."""
+    decides when a delivery is due and a subscription has failed for too long. AfterDeploys has `deployed`,
+    Due `due`."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class Relay:
         *,
         listen: Listen | None = None,
         deployed: Callable[[], object] | None = None,
+        due: asyncio.Event | None = None,
         clock: Callable[[], float] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -97,6 +100,7 @@ class Relay:
         self._metrics, self._names = metrics, names
         self._listen = listen
         self._declaring = AfterDeploys(deployed)
+        self._due = due
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
         self._couriers: dict[DeliveryWorker, asyncio.Task[None]] = {}
@@ -106,13 +110,15 @@ class Relay:
         self._tasks: list[asyncio.Task[None]] = []
         self._repeated = Repeated(logger)
         self._woken = asyncio.Event()
+        self._some = asyncio.Event()
+        """Set while there are couriers."""
 
     async def start(self) -> None:
-        for loop, pause_s in (
-            (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._forget, FORGET_EVERY_S),
-            (self._follow_heads, HEADS_EVERY_S),
+        for loop, pause_s, wakes in (
+            (self.look, LOOK_EVERY_S, self._due), (self._read, READ_EVERY_S, None),
+            (self._forget, FORGET_EVERY_S, None), (self._follow_heads, HEADS_EVERY_S, None),
         ):  # fmt: skip
-            self._tasks.append(self._loop.create_task(self._repeated.run(loop, pause_s)))
+            self._tasks.append(self._loop.create_task(self._repeated.run(loop, pause_s, wakes=wakes)))
 
     async def stop(self) -> None:
         """Deliveries under way end, STOP_S later at most; leases are released."""
@@ -126,7 +132,7 @@ class Relay:
     async def look(self) -> None:
         """Stores the subscriptions that specs declare, releases those that were changed, and leases those
         that no relay delivers."""
-        await self._declaring.run(self._subscriptions.declare)
+        declared = await self._declaring.run(self._subscriptions.declare)
         couriers = [*self._couriers]
         if couriers:
             rows = await fetch(self._pool, "held", [each.of.id for each in couriers], self.owner)
@@ -134,6 +140,8 @@ class Relay:
             for courier in couriers:
                 if held.get(courier.of.id) != courier.moves:
                     courier.doubt()
+        if not (taken(self._due) or declared):
+            return
         rows = await fetch(self._pool, "acquire", self.owner, self._terms.lease_s, ACQUIRE_MAX)
         for each in map(subscribed, rows):
             try:
@@ -163,6 +171,7 @@ class Relay:
         )  # fmt: skip
         task = self._loop.create_task(self._deliver(courier))
         self._couriers[courier] = task
+        self._some.set()
         task.add_done_callback(lambda _: self._couriers.pop(courier, None))
 
     async def _tell_unusable(self, of: Subscribed, why: str, bug: Exception | None = None) -> None:
@@ -187,11 +196,12 @@ class Relay:
             logger.exception("task_restarted")
 
     async def _follow_heads(self) -> None:
-        """Tells couriers of commits, as long as there are any."""
-        if self._couriers:
-            with nullcontext() if self._listen is None else self._listen(self._woken.set):
-                while self._couriers:
-                    await self._tell_heads()
+        """Tells couriers of commits, once and as long as there are any."""
+        await self._some.wait()
+        with nullcontext() if self._listen is None else self._listen(self._woken.set):
+            while self._couriers:
+                await self._tell_heads()
+        self._some.clear()
 
     async def _tell_heads(self) -> None:
         heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from gateway.postgres.errors import PostgresTrouble
+from gateway.tasks import set_within, to_tick
 
 DUE_S: Final = 0.01
 
@@ -20,9 +21,14 @@ class Repeated:
         self._away = False
 
     async def run(
-        self, work: Callable[[], Awaitable[None]], pause_s: float, is_due: Callable[[], bool] | None = None
+        self,
+        work: Callable[[], Awaitable[None]],
+        pause_s: float,
+        is_due: Callable[[], bool] | None = None,
+        wakes: asyncio.Event | None = None,
     ) -> None:
-        """Until cancelled. Between two times it pauses, for `DUE_S` only where the work `is_due`."""
+        """Until cancelled. Between two times it pauses, for `DUE_S` only where the work `is_due`, and no
+        longer than until `wakes` is set, which the work clears."""
         while True:
             try:
                 await work()
@@ -31,7 +37,10 @@ class Repeated:
                 self.failed(trouble)
             except Exception:
                 self._logger.exception("task_restarted")
-            await asyncio.sleep(DUE_S if is_due is not None and is_due() else pause_s)
+            if wakes is not None and not wakes.is_set():
+                await set_within(wakes, to_tick(pause_s))
+            else:
+                await asyncio.sleep(DUE_S if is_due is not None and is_due() else to_tick(pause_s))
 
     def failed(self, trouble: PostgresTrouble) -> None:
         if not self._away:

@@ -223,6 +223,7 @@ async def test_commits_are_told_of_again_after_a_bug(
     """As uvloop's RuntimeError of a connection that is closed in this very moment."""
     worker = Keeps(drive.new_tenant())
     kept._workers = {worker: asyncio.create_task(asyncio.sleep(60))}  # type: ignore[dict-item]
+    kept._some.set()
     fails = [RuntimeError("unable to perform operation on a closed transport")]
 
     async def failing(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:

@@ -295,6 +295,19 @@ async def test_a_commit_that_redis_does_not_know_of_yet_leaves_the_journal_later
     await until(trimmed)
 
 
+async def test_it_rests_while_nothing_is_committed_and_there_is_room_and_begins_again(log: Log) -> None:
+    evictor, stream = log._evictor, new_stream()
+    await opened(log, stream)
+    await until(lambda: evictor._pause_s() > module.LOOK_EVERY_S)
+    assert evictor._pause_s() == module.REST_MOST_S
+    evictor._room = dict.fromkeys(evictor._room, module.FILLED_A_SECOND // 2)
+    assert evictor._pause_s() == 0.5
+    evictor._room = dict.fromkeys(evictor._room, -1)
+    assert evictor._pause_s() == module.LOOK_EVERY_S
+    await appended(log, append(stream))
+    await until(lambda: evictor._quiet == 0)
+
+
 # -- a gateway
 
 

@@ -86,3 +86,20 @@ async def use_what_was_reset(path: str) -> None:
 
 async def test_an_idle_connection_that_was_reset_is_a_connection_that_failed(servers: Servers) -> None:
     await asyncio.to_thread(uvloop.run, use_what_was_reset(urlsplit(servers.redis_url).path))
+
+
+async def test_fields_of_hashes_come_in_one_reply_also_where_the_script_is_new(
+    servers: Servers,
+) -> None:
+    client = connect(servers.redis_url, 5, 4)
+    server = Server(client)
+    whole, part, none = (f"sluice-test:{{1}}:{name}" for name in ("whole", "part", "none"))
+    await client.hset(whole, mapping={"epoch": "3", "fence": ""})
+    await client.hset(part, mapping={"epoch": "3"})
+    for _ in range(2):
+        await client.script_flush()
+        found = await server.hashes((whole, part, none), ("epoch", "fence"), None)
+        assert [values for values, _ in found] == [[b"3", b""], (None,), (None,)]
+        assert {len(history) for _, history in found} == {40}
+    await client.delete(whole, part)
+    await server.aclose()

@@ -62,6 +62,10 @@ class LookUps:
         if not self._work.is_set():
             self._work.set()
 
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._waiting)
+
     def let_go(self) -> None:
         """Keeps none at the head that has its outcome."""
         while self._waiting and self._waiting[0].done:

@@ -180,6 +180,11 @@ class Sequencer:
         """Appends in the queue, and the bytes that they hold."""
         return len(self._queue), self._queue.size_bytes
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether `expire` may find anything."""
+        return bool(self.outstanding or self._queue or self.look_ups.holds_any)
+
     def expire(self, now: float) -> None:
         """Answers what has waited too long, and holds it no more, although commits may stand still. Called a
         few times a second."""

@@ -1,8 +1,9 @@
 """Commits what gateways that died have left in journals.
 
-Ten times a second it asks Redis where each partition stands. What was sequenced and not committed for two
-looks in a row is committed from the journal, a gateway's own only after a second more; what contradicts this
-gateway's knowledge, or is of a server that was restarted or promoted since, is verified again.
+Ten times a second it asks Redis where each partition stands, or three times while all is committed and this
+gateway has nothing under way. What was sequenced and not committed for two looks in a row is committed from
+the journal, a gateway's own only after a second more; what contradicts this gateway's knowledge, or is of a
+server that was restarted or promoted since, is verified again.
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ from gateway.log.epoch.notices import Outage
 from gateway.log.epoch.partition import Partition
 from gateway.log.redis.cluster import NOT_RUN
 from gateway.log.redis.scripts import RedisTrouble, Scripts
-from gateway.log.redis.servers import pack
+from gateway.tasks import ended, to_tick
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice.log")
 
 SWEEP_EVERY_S = 0.1
+# At rest, one look in so many. An append or a call of Redis ends the rest: while a client of this gateway
+# waits, what is wrong is found as soon as with all looks.
+_AT_REST = 3
 # For so many looks, a second, a gateway's own commits get no help.
 OWN_LOOKS = 10
 # Below that, a Redis that is well seems silent now and then, on a machine that is busy.
 _LOOK_LEAST_S = 0.25
 # How often a Redis that was done without is asked whether it writes again: each time, what all scripts do.
 _TRY_EVERY_S = 0.5
+_FIELDS = ("epoch", "q", "c", "fence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,10 @@ class Sweeper:
         self._servers = scripts.servers
         self._journal = journal
         self._partitions = partitions
-        metas = [partition.keys.meta for partition, _ in partitions]
-        self._looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
+        self._metas = tuple([partition.keys.meta for partition, _ in partitions])
         self._last: dict[int, Standing] = {}
+        self._all_committed = False
+        self._helping: dict[int, asyncio.Task[int]] = {}  # by partition
         self._waited: dict[int, int] = {}  # looks, for this gateway's own commits
         self._tried_at: dict[int, float] = {}
         self._returning: set[int] = set()  # in direct mode, at a Redis that was steady and has just written
@@ -79,8 +85,19 @@ class Sweeper:
 
     async def run(self) -> None:
         """Until cancelled."""
+        try:
+            await self._run()
+        finally:
+            await ended(self._helping.values())
+
+    async def _run(self) -> None:
+        skipped = 0
         while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
+            await asyncio.sleep(to_tick(SWEEP_EVERY_S))
+            skipped += 1
+            if skipped < _AT_REST and self._at_rest():
+                continue
+            skipped = 0
             try:
                 await self.run_once()
             except (RedisError, OSError) as error:
@@ -88,9 +105,22 @@ class Sweeper:
                 for partition, sequencer in self._partitions:
                     self._miss(partition, sequencer)
 
+    def _at_rest(self) -> bool:
+        """Whether the last look found all committed, and nothing is wrong, or under way here, since."""
+        return (
+            self._all_committed
+            and not self._servers.under_way
+            and not any(
+                sequencer.holds_any or not partition.in_redis or partition.awaited or partition.reach.failing
+                for partition, sequencer in self._partitions
+            )
+        )
+
     async def run_once(self) -> int:
-        """One look at every partition; the number of appends committed from journals."""
-        committed = 0
+        """One look at every partition; the number of appends committed from journals. Where that takes long,
+        since Redis or Postgres hangs, it continues beside the next looks, which find that out."""
+        helping: list[asyncio.Task[int]] = []
+        self._all_committed = False
         known = [partition.epoch if partition.open else None for partition, _ in self._partitions]
         looks = await self._look()
         looks = await self._try(looks)
@@ -122,8 +152,19 @@ class Sweeper:
             if before is None or not before.c == standing.c < standing.q:
                 self._waited.pop(partition.number, None)
             elif self._needs_help(partition.number, sequencer):
-                committed += await self._help(partition, sequencer)
-        return committed
+                helping.append(self._begin_help(partition, sequencer))
+        self._all_committed = all(isinstance(each, Standing) and each.q == each.c for each in looks)
+        if not helping:
+            return 0
+        done, _ = await asyncio.wait(helping, timeout=SWEEP_EVERY_S)
+        return sum(each.result() for each in done)
+
+    def _begin_help(self, partition: Partition, sequencer: Sequencer) -> asyncio.Task[int]:
+        task = self._helping.get(partition.number)
+        if task is None:
+            task = self._helping[partition.number] = asyncio.create_task(self._help(partition, sequencer))
+            task.add_done_callback(lambda _: self._helping.pop(partition.number))
+        return task
 
     def _needs_help(self, number: int, sequencer: Sequencer) -> bool:
         """What this gateway commits itself takes long where it is overloaded: to commit it from the journal
@@ -134,7 +175,7 @@ class Sweeper:
 
     async def _look(self) -> list[Standing | Exception | None]:
         """An exception: its server does not say, or is another one by now."""
-        replies = await self._servers.look(self._looks, self._look_s())
+        replies = await self._servers.hashes(self._metas, _FIELDS, self._look_s())
         return [reply if isinstance(reply, Exception) else _standing(*reply) for reply in replies]
 
     async def _try(self, looks: list[Standing | Exception | None]) -> list[Standing | Exception | None]:

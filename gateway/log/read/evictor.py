@@ -25,11 +25,17 @@ from gateway.log.epoch.partition import Partition
 from gateway.log.limits import Limits
 from gateway.log.redis.keys import PartitionKeys
 from gateway.log.redis.scripts import RedisTrouble, Scripts
+from gateway.log.redis.servers import Server
+from gateway.tasks import to_tick
 from gateway.telemetry.metrics import Metrics, Reading
 
 logger = logging.getLogger("sluice.log")
 
 LOOK_EVERY_S = 0.1
+REST_MOST_S: Final = 1.0
+"""Between two looks while nothing is committed, and nothing is found to do in any partition."""
+FILLED_A_SECOND: Final = 256 * 1024 * 1024
+"""More bytes than a server takes in, by its one thread: so much room is left for each second of a rest."""
 BOUND_WITHOUT_MAXMEMORY: Final = 1024 * 1024 * 1024
 """Of a server that has no limit of its own, and for which no bound is set."""
 # Eviction begins here. The rest is for what comes between two looks, for clients' buffers and for a rewrite
@@ -66,6 +72,10 @@ class Look:
         used, maxmemory, journal, streams, old, journals, *named = reply
         epochs, due = (tuple(map(int, each.split())) for each in (old, journals))
         return cls(int(used), int(maxmemory), journal, streams, epochs, due, tuple(named))
+
+    def room(self, bytes_max: int | None) -> int:
+        """The bytes until eviction begins."""
+        return int(_NEAR * (bytes_max or self.maxmemory or BOUND_WITHOUT_MAXMEMORY)) - self.used
 
     def fullness(self, bytes_max: int | None) -> float:
         """The share of its bound that the server uses."""
@@ -130,7 +140,11 @@ class Evictor:
         self._commits = [CommitTimes(limits.journal_retention_s) for _ in partitions]
         self._weights = [1] * len(partitions)  # how much there may be to evict
         self._ages: deque[int] = deque(maxlen=_AGES_KEPT)
+        self._one_server = isinstance(scripts.servers, Server)
         self._fullness: dict[int, float] = {}
+        self._room: dict[int, int] = {}
+        self._stands: list[tuple[int, int]] = []  # epoch and seq of each partition, at the last look
+        self._quiet = 0  # looks in a row that found nothing, while nothing was committed
         self._age_s = 0.0
 
     def readings(self) -> Iterator[Reading]:
@@ -146,12 +160,20 @@ class Evictor:
         """Until cancelled. Looks at one partition after another; gateways begin anywhere."""
         count = len(self._partitions)
         for number in itertools.count(random.randrange(count)):  # noqa: S311
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(to_tick(self._pause_s()))
             try:
                 if await self.run_once(self._partitions[number % count]):
                     await self._relieve()
             except RedisTrouble as trouble:
                 logger.warning("eviction_failed", extra={"reason": str(trouble)})
+
+    def _pause_s(self) -> float:
+        count = len(self._partitions)
+        if self._quiet < count:
+            return LOOK_EVERY_S
+        looks = 1 if self._one_server else count  # until each server was looked at
+        rest_s = min(self._room.values(), default=0) / FILLED_A_SECOND / looks
+        return max(LOOK_EVERY_S, min(rest_s, REST_MOST_S))
 
     async def run_once(self, partition: Partition) -> bool:
         """The routine work on a partition. Returns whether its server is near its memory limit. Raises
@@ -161,20 +183,28 @@ class Evictor:
         now = self._loop.time()
         for commits, each in zip(self._commits, self._partitions, strict=True):
             commits.note(now, each.committed_seq)
+        stands, self._stands = self._stands, [(each.epoch, each.committed_seq) for each in self._partitions]
         look = await self._look(partition, partition.keys, 0, self._journal_keep_s)
         for epoch in look.old_epochs:
             await self._clear(partition, epoch)
         await self._clear_journals(partition, look)
-        await self._trim(partition, self._journal_keep_s)
+        trimmed = await self._trim(partition, self._journal_keep_s)
+        found = look.old_epochs or look.old_journals or trimmed
+        self._quiet = 0 if found or stands != self._stands else self._quiet + 1
         return look.fullness(self._bytes_max) >= _NEAR
 
     async def _look(self, partition: Partition, keys: PartitionKeys, most: int, keep_s: float) -> Look:
-        names = (keys.meta, keys.journal, keys.heads)
+        names, bytes_max = (keys.meta, keys.journal, keys.heads), self._bytes_max
         look = Look.from_reply(await self._scripts.run("look", names, (most, int(keep_s))))
         if keys is partition.keys:
-            self._fullness[partition.number] = look.fullness(self._bytes_max)
+            server = self._server(partition)
+            self._fullness[server], self._room[server] = look.fullness(bytes_max), look.room(bytes_max)
             self._weights[partition.number] = 1 + look.streams + look.journal
         return look
+
+    def _server(self, partition: Partition) -> int:
+        """Partitions of one number are at one server."""
+        return 0 if self._one_server else partition.number
 
     # -- near the bound
 
@@ -185,7 +215,7 @@ class Evictor:
             begun = self._loop.time()
             (partition,) = random.choices(self._partitions, self._weights)  # noqa: S311
             fruitless = 0 if await self.evict(partition) else fruitless + 1
-            hurry = self._fullness.get(partition.number, 0) >= _HURRY
+            hurry = self._fullness.get(self._server(partition), 0) >= _HURRY
             await asyncio.sleep((_REST_IN_A_HURRY if hurry else _REST) * (self._loop.time() - begun))
         if fruitless and self._fullest >= _NOTHING_HELPS:
             logger.warning("redis_full", extra={"fullness": round(self._fullest, 3)})
@@ -195,7 +225,7 @@ class Evictor:
         entries of the journal. Raises RedisTrouble."""
         if not _in_redis(partition):
             return 0
-        hurry = self._fullness.get(partition.number, 0) >= _HURRY
+        hurry = self._fullness.get(self._server(partition), 0) >= _HURRY
         age_s = min(self._old_s(_OLD_IN_A_HURRY if hurry else _OLD), self._journal_keep_s)
         look = await self._look(partition, partition.keys, _SAMPLE, age_s)
         if look.fullness(self._bytes_max) < _NEAR:

@@ -136,6 +136,17 @@ class Cluster:
         await asyncio.gather(*(one(*each) for each in asked.items()))
         return found
 
+    async def hashes(
+        self, keys: tuple[str, ...], fields: tuple[str, ...], timeout_s: float | None
+    ) -> list[Any]:
+        """As of `Server`, but for what is in place of a reply (`look`)."""
+        return await self.look([(key, pack(("HMGET", key, *fields))) for key in keys], timeout_s)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a call is, to any node."""
+        return any(server.under_way for server in self._servers.values())
+
     async def holding(self, key: str) -> Server:
         """The server that the key's slot is believed to be at. Raises RedisError and OSError."""
         return await self._holder(_slot(key))

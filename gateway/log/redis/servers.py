@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha1
+from importlib.resources import files
 from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 
@@ -67,20 +70,25 @@ class Server:
                 await connection.disconnect(nowait=True)
                 await self.close()  # what broke this one broke the others too: a server that restarted, say
 
-    async def look(self, commands: Sequence[tuple[str, bytes]], timeout_s: float | None) -> list[Any]:
-        """The replies of a master that takes writes to packed commands about one key each, each with the id
-        of its data's history. Raises RedisError and OSError, also where one is refused; `timeout_s` where
-        that is sooner than as usual."""
-        packed = b"".join((*(each for _, each in commands), no_write(commands[0][0]), REPLICATION))
+    async def hashes(
+        self, keys: tuple[str, ...], fields: tuple[str, ...], timeout_s: float | None
+    ) -> list[Any]:
+        """The values of these fields of hashes, as of a master that takes writes, each hash's with the id of
+        its data's history; one that lacks any has None. Raises RedisError and OSError, also where something
+        is refused; `timeout_s` where that is sooner than as usual."""
+        packed = _look_at(keys, fields)
         async with asyncio.timeout(timeout_s):
-            *replies, wrote, told = await self.send(packed, len(commands) + 2)
-        for each in (*replies, wrote, told):
+            replies = await self.send(packed, 3)
+            if isinstance(replies[0], NoScriptError):
+                replies = await self.send_after(_LOAD_HASHES, packed, 3)
+        for each in replies:
             if isinstance(each, RedisError):
                 raise each
+        lines, _, told = replies
         if b"role:master" not in told:
             raise RedisError("it is a replica")
         history = history_of(told)
-        return [(reply, history) for reply in replies]
+        return [(line.split(b" ") if line else (None,), history) for line in lines.split(b"\n")]
 
     async def send_after(
         self, before: bytes, packed: bytes, replies: int = 1, key: str | bytes = ""
@@ -88,6 +96,11 @@ class Server:
         """As `send`, with a command before it that concerns no key and may be refused."""
         await self.send(before)
         return await self.send(packed, replies, key)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a call is."""
+        return bool(self._under_way)
 
     async def holding(self, key: str) -> Server:
         """Whichever key it is."""
@@ -144,6 +157,16 @@ def no_write(key: str) -> bytes:
 
 
 REPLICATION: Final = pack(("INFO", "replication"))
+
+
+_HASHES: Final = (files("gateway.log.redis") / "hashes.lua").read_text()
+_LOAD_HASHES: Final = pack(("SCRIPT", "LOAD", _HASHES))
+
+
+@lru_cache(8)
+def _look_at(keys: tuple[str, ...], fields: tuple[str, ...]) -> bytes:
+    digest = sha1(_HASHES.encode(), usedforsecurity=False).hexdigest()
+    return pack(("EVALSHA", digest, len(keys), *keys, *fields)) + no_write(keys[0]) + REPLICATION
 
 
 def history_of(told: bytes) -> bytes:
