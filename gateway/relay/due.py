@@ -47,10 +47,11 @@ class Due:
 
     async def look(self) -> None:
         """Raises PostgresTrouble."""
-        (row,) = await fetch(self._pool, "due", next(self._looks) % RARELY == 0)
-        for name, event in self._events.items():
-            if row[name]:
-                event.set()
+        for name in ("due",) if next(self._looks) % RARELY else ("due", "due_rarely"):
+            (row,) = await fetch(self._pool, name)
+            for kind, is_due in row.items():
+                if is_due:
+                    self._events[kind].set()
 
 
 @asynccontextmanager

@@ -68,27 +68,32 @@ RETURNING id
 
 
 -- name: due
--- Whether there is work that no process does now: a subscription to deliver, a timer to fire; where $1, also a tenant
--- whose followers are to be kept, rows of a dropped build to delete, a tenant whose events are to be looked at. The timer
--- that is due first is read by its index: by an EXISTS, all that are pending may be.
+-- Whether there is work that no process does now: a subscription to deliver, a timer to fire. The timer that is due
+-- first is read by its index: by an EXISTS, all that are pending may be.
 SELECT
     EXISTS (
         SELECT FROM subscription s
         WHERE s.state = 'active' AND s.kind <> 'pull' AND (s.lease_until IS NULL OR s.lease_until < clock_timestamp())
             AND NOT EXISTS (SELECT FROM tenant t WHERE t.id = s.tenant AND t.suspended_at IS NOT NULL)
     ) AS subscriptions,
-    $1::boolean AND EXISTS (
-        SELECT FROM followed t
-        WHERE (t.lease_until IS NULL OR t.lease_until < clock_timestamp())
-            AND EXISTS (SELECT FROM follower f WHERE f.tenant = t.tenant AND f.state IN ('building', 'serving'))
-    ) AS followers,
-    $1::boolean AND EXISTS (SELECT FROM follower WHERE state = 'dropped') AS dropped_rows,
-    $1::boolean AND EXISTS (SELECT FROM reacting WHERE lease_until IS NULL OR lease_until < now()) AS reactions,
     (
         SELECT id FROM schedule
         WHERE state = 'pending' AND due_at <= now() AND (lease_until IS NULL OR lease_until < now())
         ORDER BY due_at LIMIT 1
     ) IS NOT NULL AS timers
+
+
+-- name: due_rarely
+-- The same of a tenant whose followers are to be kept, rows of a dropped build to delete, a tenant whose events are to be
+-- looked at. A statement of its own: one with a parameter for it is planned each time.
+SELECT
+    EXISTS (
+        SELECT FROM followed t
+        WHERE (t.lease_until IS NULL OR t.lease_until < clock_timestamp())
+            AND EXISTS (SELECT FROM follower f WHERE f.tenant = t.tenant AND f.state IN ('building', 'serving'))
+    ) AS followers,
+    EXISTS (SELECT FROM follower WHERE state = 'dropped') AS dropped_rows,
+    EXISTS (SELECT FROM reacting WHERE lease_until IS NULL OR lease_until < now()) AS reactions
 
 
 -- name: end_undeclared
