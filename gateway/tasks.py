@@ -9,7 +9,6 @@ from typing import Any, Final
 
 TICK_S: Final = 0.1
 _PHASE_S: Final = random.random() * TICK_S  # noqa: S311 - the gateways of a machine wake at different times
-_ROUNDING: Final = 0.02  # of a tick: timers end up to a millisecond early
 _AGAIN_S: Final = 0.1
 
 
@@ -34,9 +33,10 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def to_tick(seconds: float) -> float:
-    """A pause of so many seconds, ended at the last tick of the process before that; where it is shorter than
-    from tick to tick, as it is. A process that wakes once for several loops takes less of a core."""
+    """A pause of so many seconds, ended at the tick of the process that is nearest to that; where it is
+    shorter than from tick to tick, as it is. A process that wakes once for several loops takes less of a
+    core."""
     if seconds < TICK_S:
         return seconds
     now = asyncio.get_running_loop().time() - _PHASE_S
-    return int((now + seconds) / TICK_S + _ROUNDING) * TICK_S - now
+    return round((now + seconds) / TICK_S) * TICK_S - now

@@ -124,7 +124,10 @@ class CommitConnection:
             raise
         except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
             raise RefusedByPostgres(reason(error)) from error
-        except UNANSWERED as error:
+        except (*UNANSWERED, AttributeError) as error:
+            # asyncpg raises AttributeError where the connection ended between a statement and its arguments.
+            if isinstance(error, AttributeError) and not connection.is_closed():
+                raise
             self.drop()
             raise PostgresTrouble(f"{name}: {self._why(late, error)}") from error
         finally:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from gateway.appends import Append, Appended
 from gateway.events import Stream
 from gateway.log.append.journal import CannotHelp
+from gateway.log.commit_connection import CommitConnection
 from gateway.log.epoch.chain import roll
 from gateway.log.log import Log
 from gateway.log.read.ranges import Range
@@ -149,6 +150,25 @@ async def test_a_commit_that_hangs_is_sent_again_and_counts_once(open_log: OpenL
     assert outcome.first_version == 2
     assert await log.length(stream) == 3
     await check_invariants(place)
+
+
+async def test_a_connection_that_ends_between_a_statement_and_its_arguments_is_made_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = asyncpg.Connection._get_statement
+
+    async def too_late(connection: asyncpg.Connection, *args: Any, **more: Any) -> Any:
+        statement = await prepare(connection, *args, **more)
+        connection.terminate()
+        return statement
+
+    commits = CommitConnection(place.postgres_url, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "_get_statement", too_late)
+        with pytest.raises(PostgresTrouble):
+            await commits.settle([0], [0])
+    await commits.settle([0], [0])
+    commits.drop()
 
 
 async def test_a_connection_that_an_operator_ends_is_made_again(open_log: OpenLog, place: Place) -> None:
