@@ -58,7 +58,7 @@ class Plan:
             "changed": bool(self.changes),
             "changes": [each.as_json() for each in self.changes],
             "conflicts": [{"pointer": each.pointer, "error": each.error} for each in self.conflicts],
-            "notices": [{"pointer": each.pointer, "notice": each.text} for each in self.notices],
+            "notices": [each.as_json() for each in self.notices],
         }
 
 

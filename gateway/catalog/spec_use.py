@@ -58,6 +58,10 @@ class Notice:
     pointer: str
     text: str
 
+    def as_json(self) -> dict[str, str]:
+        """As the gateway and the commands answer it."""
+        return {"pointer": self.pointer, "notice": self.text}
+
 
 @dataclass(slots=True)
 class Use:

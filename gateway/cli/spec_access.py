@@ -94,7 +94,7 @@ def _deployed(result: Any) -> dict[str, Any]:
         case specs.Accepted(revision, changed, notices):
             accepted: dict[str, Any] = {"ok": True, "revision": revision, "changed": changed}
             if notices:
-                accepted["notices"] = [{"pointer": each.pointer, "notice": each.text} for each in notices]
+                accepted["notices"] = [each.as_json() for each in notices]
             return accepted
         case specs.Conflicts(_, conflicts):
             listed = [{"pointer": conflict.pointer, "error": conflict.error} for conflict in conflicts]

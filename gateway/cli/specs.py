@@ -93,15 +93,13 @@ def check(
     if not isinstance(parsed, Faults) and (postgres or is_database_set()):
         parsed = _with_examples(postgres_url(postgres), tenant, parsed, document)
     faults = [each for each in parsed if each.pointer not in masked] if isinstance(parsed, Faults) else []
-    notices = of_itself(parsed) if isinstance(parsed, Spec) else ()
+    notices = [each.as_json() for each in of_itself(parsed)] if isinstance(parsed, Spec) else []
     if as_json:
-        told = [{"pointer": each.pointer, "notice": each.text} for each in notices]
-        print_json({"ok": not faults, "faults": fault_list(faults), "notices": told})
+        print_json({"ok": not faults, "faults": fault_list(faults), "notices": notices})
     else:
         for line in _fault_lines(fault_list(faults)):
             say(line)
-        for each in notices:
-            say(f"{each.pointer}  {each.text}", err=True)
+        _say_notices(notices)
         for pointer in sorted(masked):
             say(f"{pointer}  `***` stands for the deployed secret", err=True)
         say(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
@@ -283,12 +281,16 @@ def _tell_deployed(answer: dict[str, Any], as_json: bool) -> None:
     elif answer["ok"]:
         state = "is deployed" if answer.get("changed", True) else "is deployed already, unchanged"
         say(f"revision {answer['revision']} {state}")
-        for each in answer.get("notices", []):
-            say(f"{each['pointer']}  {each['notice']}", err=True)
+        _say_notices(answer.get("notices", []))
     else:
         _explain(answer)
     if not answer["ok"]:
         raise typer.Exit(1)
+
+
+def _say_notices(notices: list[dict[str, str]]) -> None:
+    for each in notices:
+        say(f"{each['pointer']}  {each['notice']}", err=True)
 
 
 def _tell_plan(plan: dict[str, Any]) -> None:

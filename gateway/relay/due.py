@@ -27,7 +27,8 @@ logger = logging.getLogger("sluice.relay")
 
 
 class Due:
-    """One a process. Each event is set where its work may be due, and cleared by who asks for the work."""
+    """One a process. Each event is set where its work may be due, and cleared by who asks for the work; the
+    statements have a column of its name."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -37,21 +38,14 @@ class Due:
         self.dropped_rows = asyncio.Event()
         self.reactions = asyncio.Event()
         self.timers = asyncio.Event()
-        self._events = {
-            "subscriptions": self.subscriptions,
-            "followers": self.followers,
-            "dropped_rows": self.dropped_rows,
-            "reactions": self.reactions,
-            "timers": self.timers,
-        }
 
     async def look(self) -> None:
         """Raises PostgresTrouble."""
-        for name in ("due",) if next(self._looks) % RARELY else ("due", "due_rarely"):
-            (row,) = await fetch(self._pool, name)
-            for kind, is_due in row.items():
+        for asked in ("due",) if next(self._looks) % RARELY else ("due", "due_rarely"):
+            (row,) = await fetch(self._pool, asked)
+            for name, is_due in row.items():
                 if is_due:
-                    self._events[kind].set()
+                    getattr(self, name).set()
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ def due(pool: asyncpg.Pool) -> Due:
 async def look_at_all(due: Due) -> set[str]:
     for _ in range(RARELY):
         await due.look()
-    return {name for name, event in due._events.items() if event.is_set()}
+    return {name for name, each in vars(due).items() if isinstance(each, asyncio.Event) and each.is_set()}
 
 
 async def test_nothing_is_due_where_there_is_nothing(due: Due, bench: Bench) -> None:

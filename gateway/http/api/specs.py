@@ -329,7 +329,7 @@ def _answer(
         case specs.Accepted(revision, changed, notices):
             answer: dict[str, Any] = {"ok": True, "revision": revision, "changed": changed}
             if notices:
-                answer["notices"] = [{"pointer": each.pointer, "notice": each.text} for each in notices]
+                answer["notices"] = [each.as_json() for each in notices]
             return json_response(200, encode(answer), {"etag": f'"{revision}"'})
         case specs.RevisionMismatch(current):
             stale = Refusal("version_conflict", specs.stale(current))

@@ -84,10 +84,10 @@ class Server:
         for each in replies:
             if isinstance(each, RedisError):
                 raise each
-        lines, _, told = replies
-        if b"role:master" not in told:
+        lines, _, replication = replies
+        if b"role:master" not in replication:
             raise RedisError("it is a replica")
-        history = history_of(told)
+        history = history_of(replication)
         return [(line.split(b" ") if line else (None,), history) for line in lines.split(b"\n")]
 
     async def send_after(
