@@ -14,10 +14,6 @@ from gateway.http.request import Application, Message, Receive, Scope
 
 Query = Mapping[str, str | int]
 
-SHOWN_BYTES_MAX: Final = 8 * 1024 * 1024
-"""More than the largest answer that a page asks for."""
-
-
 Read = Callable[[bytes], Any]
 """The body of an answer that is done, as values."""
 _read: Final[Read] = msgspec.json.decode

@@ -26,8 +26,6 @@ FALSE: Final = b"\x03"
 TRUE: Final = b"\x04"
 NUMBER: Final = b"\x05"
 TEXT: Final = b"\x06"
-AFTER: Final = b"\x07"
-"""Behind every value."""
 
 _DIGEST = 16
 _EXPONENT_OFFSET = 1 << 63

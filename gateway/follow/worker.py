@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
@@ -47,19 +47,18 @@ MOVE_EVERY: Final = 10_000
 AT_ONCE_S: Final = 0.2
 """How long builds that are behind go on before those that are not have their turn."""
 
-OutputOf = Callable[[Build], Output]
-
 
 class Worker:
-    """Of one tenant. `output_of` makes a build's output; `moved` is called behind each transaction, `passed`
-    where it asks for no event any more that it was handed."""
+    """Of one tenant. `output_of` makes a build's output, None where this process can't read its definition;
+    `moved` is called behind each transaction, `passed` where it asks for no event any more that it was
+    handed."""
 
     def __init__(
         self,
         tenant: bytes,
         pool: asyncpg.Pool,
         events: Events,
-        output_of: Callable[[Build], Any],
+        output_of: Callable[[Build], Awaitable[Output | None]],
         moved: Callable[[bytes], None],
         busy: Callable[[], bool],
         pressed: Callable[[], bool] = lambda: False,

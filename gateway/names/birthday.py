@@ -18,8 +18,3 @@ def share_taken(count: int, space: float) -> float:
     """The share of `count` names that find their place taken when they come, one after the other: expected,
     (n-1)/2N, which is a little too much once n is no longer far below N."""
     return (count - 1) / 2 / space
-
-
-def count_at(chance: float, space: float) -> int:
-    """Among how many names two are equal with this chance: the greatest count below it."""
-    return int((1 + math.sqrt(1 - 8 * space * math.log1p(-chance))) / 2)

@@ -18,10 +18,8 @@ from typing import Final, Literal, get_args
 import msgspec
 
 SIGNED_WORDS: Final = ("body", "timestamp", "url", "id")
-"""Parts that any spec may name."""
-
-PRESET_WORDS: Final = (*SIGNED_WORDS, "method", "form", "token")
-"""Those that presets may name besides: `form` is Twilio's sorted parameters, `token` stands in the body."""
+"""Parts of the request that any spec may name. Presets may also name `method`, `form` (Twilio's sorted
+parameters) and `token` (from the body)."""
 
 DIGESTS: Final = ("sha256", "sha1", "sha384", "sha512", "md5")
 TimestampUnit = Literal["s", "ms", "rfc3339"]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gateway.names.birthday import any_collision, count_at, share_taken
+from gateway.names.birthday import any_collision, share_taken
 
 SIX_HEX = 16**6
 BASE62_8 = 62**8
@@ -35,10 +35,3 @@ def test_the_seeds_97_percent_is_another_figure_than_it_says() -> None:
     """That none of a thousand collide has 97 %; that a name stays short, 99.997 %."""
     assert 1 - any_collision(1_000, SIX_HEX) == pytest.approx(0.97, abs=1e-3)
     assert 1 - share_taken(1_000, SIX_HEX) == pytest.approx(0.99997, abs=1e-6)
-
-
-def test_how_many_names_are_safe_is_the_other_way_round() -> None:
-    for chance in (1e-6, 0.01, 0.5):
-        count = count_at(chance, BASE62_8)
-        assert any_collision(count, BASE62_8) <= chance < any_collision(count + 1, BASE62_8)
-    assert count_at(0.5, BASE62_8) == 17_397_806

@@ -55,7 +55,6 @@ SPEC: dict[str, Any] = {
         }
     },
 }
-UNBOUND = {"type": "customer", "id": "$.d.id"}
 ROWS = "/_/projections/order_with_details"
 
 

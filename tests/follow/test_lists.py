@@ -126,7 +126,6 @@ VALUES = st.one_of(
 )
 OPERATORS = st.sampled_from(["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "exists"])
 QUOTED = TEXTS.map(json.dumps)
-FIRST = itemgetter(0)
 MARKS = itertools.count(1)
 FIELDS = ["status", "total", "address.city"]
 ASKED = st.tuples(st.sampled_from(FIELDS), OPERATORS, NUMBERS | QUOTED)

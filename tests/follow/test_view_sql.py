@@ -13,7 +13,6 @@ from tests.support.accounts import Account
 from tests.support.calls import new_id
 
 TENANT = UUID(int=1)
-METADATA = ["length", "created_at", "updated_at", "data"]
 
 
 @pytest.mark.parametrize(

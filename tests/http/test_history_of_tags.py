@@ -32,7 +32,6 @@ SPEC: dict[str, Any] = {
     },
     "agent_types": ["user"],
 }
-EVENTS = SPEC["aggregate_types"]["order"]["events"]
 
 
 def changed(**events: dict[str, Any]) -> dict[str, Any]:

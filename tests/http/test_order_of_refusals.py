@@ -207,7 +207,6 @@ LINE = [
     LAST[1],
 ]
 # Two rows that go without one another: what is inside a body can't be known where the body can't be read.
-INSIDE = {"event", "data"}
 UNREADABLE = {"content-type", "coding", "oversized", "garbled"}
 
 

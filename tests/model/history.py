@@ -76,11 +76,6 @@ class Histories:
                 last = seq
         return last
 
-    def extended(self, history: int, rows: tuple[Row, ...]) -> int:
-        for append, version in rows:
-            history = self.after(history, append, version)
-        return history
-
     def same(self, one: int, other: int) -> bool:
         """Whether seq and chain are equal, which is all that a compare-and-swap sees."""
         return self.mark[one] == self.mark[other] and self.seq[one] == self.seq[other]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from gateway.dev.postgres_server import ROLE, PostgresServer
 from gateway.dev.process import find_titled
 from gateway.dev.service_process import ServiceProcess
 from tests.support.servers import Server, Servers
-
-Until = Callable[..., Awaitable[None]]
 
 
 @dataclass(slots=True)
