@@ -10,18 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.admit.append import (
-    Address,
-    EventContext,
-    Fault,
-    address,
-    compose,
-    compose_read,
-    creation,
-    large_data,
-    misnamed,
-    retry_of,
-)
+from gateway.admit.address import Address, address, misnamed
+from gateway.admit.append import EventContext, Fault, compose, compose_read, creation, large_data, retry_of
 from gateway.admit.envelope import Shared, prove_metadata, single_of
 from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked

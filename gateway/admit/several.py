@@ -13,16 +13,14 @@ from weakref import ReferenceType
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from gateway.admit.address import bad_identifier, unknown_actor, unknown_target
 from gateway.admit.append import (
     EventContext,
     Fault,
-    bad_identifier,
     marks_of_events,
     recognized_by,
     schemas_fault,
     sizes_fault,
-    unknown_actor,
-    unknown_target,
     uuid_bytes,
 )
 from gateway.admit.envelope import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gateway.admit.append import RESERVED, bad_identifier, undeclared_event, undeclared_type
+from gateway.admit.address import RESERVED, bad_identifier, undeclared_event, undeclared_type
 from gateway.admit.envelope import EVENTS_MAX
 from gateway.admit.several_body import Sent
 from gateway.admit.strict_json import decode

@@ -11,7 +11,8 @@ from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from gateway.admit.append import SCHEMA_WORK_MAX, bad_identifier, too_much_work
+from gateway.admit.address import bad_identifier
+from gateway.admit.append import SCHEMA_WORK_MAX, too_much_work
 from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode_made
 from gateway.aggregates.folder import Handlers, Rules

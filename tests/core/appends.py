@@ -7,7 +7,8 @@ import json
 import uuid
 from typing import Any
 
-from gateway.admit.append import Address, EventContext, Fault, address, compose, minting_address
+from gateway.admit.address import Address, address, minting_address
+from gateway.admit.append import EventContext, Fault, compose
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.appends import Append
 from spec.model import Spec

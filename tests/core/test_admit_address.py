@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admit.append import (
-    Address,
-    minting_address,
-)
-from gateway.admit.append import address as address_of
+from gateway.admit.address import Address, minting_address
+from gateway.admit.address import address as address_of
 from gateway.errors import Refusal
 from spec.model import AggregateType, Spec
 from tests.core.appends import (

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.admit.append import Address, EventContext, Fault, address, compose, creation
+from gateway.admit.address import Address, address
+from gateway.admit.append import EventContext, Fault, compose, creation
 from gateway.admit.line import (
     Creation,
     OfSeveral,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admit.append import Fault, address, compose, misnamed
+from gateway.admit.address import address, misnamed
+from gateway.admit.append import Fault, compose
 from gateway.admit.envelope import Shared
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED, Asked

@@ -7,14 +7,8 @@ import uuid
 import msgspec
 import pytest
 
-from gateway.admit.append import (
-    SPEC_REFUSALS,
-    Address,
-    Fault,
-    compose,
-    minting_address,
-    retry_of,
-)
+from gateway.admit.address import Address, minting_address
+from gateway.admit.append import SPEC_REFUSALS, Fault, compose, retry_of
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.appends import ANY_LENGTH, Append, Retry, identity, request_digest
 from gateway.errors import Refusal

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from gateway.admit import line as lines
-from gateway.admit.append import Append, Fault, address, compose, is_light
+from gateway.admit.address import address
+from gateway.admit.append import Append, Fault, compose, is_light
 from gateway.admit.preconditions import NOTHING_ASKED
 from tests.core.appends import ACTOR, MANY, SPEC, UUID, declared, minting
 

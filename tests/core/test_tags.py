@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admit.append import Append, Fault, address, compose
+from gateway.admit.address import address
+from gateway.admit.append import Append, Fault, compose
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED
 from gateway.appends import Header, tag_key, unpack_header

@@ -16,17 +16,15 @@ from typing import TypeVar
 import msgspec
 from uuid_utils import uuid4, uuid7
 
+from gateway.admit.address import Address, address, minting_address
 from gateway.admit.append import (
     SPEC_REFUSALS,
-    Address,
     EventContext,
     Fault,
-    address,
     before_the_head,
     compose,
     creation,
     is_light,
-    minting_address,
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked

@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from gateway.admit.append import undeclared_type
+from gateway.admit.address import undeclared_type
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import statement
 from gateway.catalog.model import Principal

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from gateway.admit.append import unknown_actor
+from gateway.admit.address import unknown_actor
 from gateway.admit.items import read_tag, with_tags
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal

@@ -20,7 +20,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.append import EventContext, Fault, undeclared_event, undeclared_type
+from gateway.admit.address import undeclared_event, undeclared_type
+from gateway.admit.append import EventContext, Fault
 from gateway.admit.line import Creation, judge_line
 from gateway.admit.strict_json import Malformed, decode
 from gateway.aggregates.records import Records

@@ -13,7 +13,7 @@ import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.append import bad_identifier
+from gateway.admit.address import bad_identifier
 from gateway.aside import Aside
 from gateway.catalog import keys
 from gateway.catalog.catalog import Catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from gateway.admit.append import undeclared_type
+from gateway.admit.address import undeclared_type
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
-from gateway.admit.append import bad_identifier
+from gateway.admit.address import bad_identifier
 from gateway.aliases.children import Child, Children, child_of
 from gateway.aliases.writer import NotWritten
 from gateway.appends import Append

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from gateway.admit.append import bad_identifier, undeclared_type
+from gateway.admit.address import bad_identifier, undeclared_type
 from gateway.admit.preconditions import LENGTH_MAX
 from gateway.aggregates.prefix_cache import PrefixCache
 from gateway.catalog.catalog import Catalog

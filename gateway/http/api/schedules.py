@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.append import RESERVED, bad_identifier, undeclared_event, undeclared_type
+from gateway.admit.address import RESERVED, bad_identifier, undeclared_event, undeclared_type
 from gateway.admit.preconditions import read_asked
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
 from gateway.aggregates.implied import NotAdmitted, SchemaWork, admitted

@@ -14,7 +14,7 @@ import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from gateway.admit.append import bad_identifier, undeclared_type
+from gateway.admit.address import bad_identifier, undeclared_type
 from gateway.aside import Aside
 from gateway.catalog import source_ids
 from gateway.catalog.catalog import Catalog

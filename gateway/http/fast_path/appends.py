@@ -15,7 +15,8 @@ import logging
 import time
 from typing import Final
 
-from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
+from gateway.admit.address import Address, address
+from gateway.admit.append import EventContext, Fault, compose, is_light
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked_once
 from gateway.aggregates.records import creates_project
