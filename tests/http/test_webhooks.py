@@ -302,10 +302,10 @@ SYNC = {
 async def test_foreign_ids_of_a_whole_batch_are_looked_up_together(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
-    """Item by item, this many take ten times as long as their sender waits here."""
+    """Item by item, this many take several times as long as their sender waits here."""
     items = [{"id": f"d{n}", "of": n} for n in range(5_000)]
     async with (
-        serving(replace(own_config, webhook_response_timeout_s=5)) as served,
+        serving(replace(own_config, webhook_response_timeout_s=10)) as served,
         new_client(served.url, None) as client,
     ):
         hooks = await open_hooks(own_outbox, client, {"sync": SYNC})

@@ -273,7 +273,7 @@ async def test_however_many_are_due_at_once_they_get_on_and_the_lease_is_kept(
         FROM outbox o WHERE o.p = s.p AND o.seq = $1""",
         await bench.head(),
     )
-    async with bench.relaying(lease_s=1.0):
+    async with bench.relaying(lease_s=2.0):
         await holds(bench, "all", retrying=0, lag_events=0)
     assert len(receiver.deliveries) == count
 
