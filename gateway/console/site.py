@@ -1,7 +1,7 @@
 """The console's site: sign-in, its pages by their paths, and what keeps it safe.
 
 Owns: cookies, the policy of what a browser may do, that an act comes from a page of ours. Must not know: what
-a page shows (views).
+a page shows (views), or which there are (pages.py).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
 import jinja2
@@ -25,13 +25,14 @@ from gateway.console import live_feed
 from gateway.console.api import Api
 from gateway.console.instance import InstanceReader
 from gateway.console.live_feed import LiveFeed
+from gateway.console.pages import Goto, Page, View, Visit, menu_of
 from gateway.console.rates import Rates
 from gateway.console.sessions import SESSION_S, TICKET_S, Session, Sessions
 from gateway.errors import Refusal
 from gateway.http.authentication import Authenticator, bearer_of
 from gateway.http.bounds import Bounded, Received
 from gateway.http.request import Application, Head, Receive, Refused, Scope, Send, read_body
-from gateway.http.routes import SYSTEM_ROUTES, Route, tree
+from gateway.http.routes import Route, tree
 from gateway.postgres.connection_errors import UNANSWERED
 
 logger = logging.getLogger("sluice.console")
@@ -64,8 +65,6 @@ _STATIC: Final = {
     "icon.svg": "image/svg+xml",
     "LICENSES.txt": "text/plain; charset=utf-8",
 }
-
-
 _METHODS: Final = {
     "/enter": ("GET",),
     "/feed/live": ("GET",),
@@ -75,63 +74,6 @@ _METHODS: Final = {
 }
 """Of the paths that are no views. HEAD would use up the link that signs in once."""
 
-
-class Page(NamedTuple):
-    """`template` with what it shows; `said` stands above it: the outcome of an act."""
-
-    template: str
-    shows: Mapping[str, Any]
-    status: int = 200
-
-
-class Goto(NamedTuple):
-    path: str
-    """Below the console's root."""
-
-
-class Visit(NamedTuple):
-    """One request of a session that is signed in."""
-
-    api: Api
-    principal: Principal
-    names: Mapping[str, str | None]
-    query: Mapping[str, str]
-    form: Mapping[str, str]
-    rates: Rates
-    instance: InstanceReader
-
-    def name(self, which: str) -> str:
-        return self.names.get(which) or ""
-
-
-MENU: Final = (
-    ("overview", "Overview", None),
-    ("aggregates", "Aggregates", None),
-    ("feed", "Feed", "/_/feed"),
-    ("spec", "Spec", "/_/spec"),
-    ("projections", "Projections", "/_/projections"),
-    ("webhooks", "Webhooks in", "/_/deliveries"),
-    ("out", "Out", "/_/subscriptions"),
-    ("schedules", "Timers", "/_/schedules"),
-    ("sagas", "Sagas", "/_/sagas"),
-    ("keys", "Keys", "/_/keys"),
-)
-"""Each page with its name, and what of the API it can't do without."""
-_ROUTES: Final = {route.path: route for route in SYSTEM_ROUTES if route.method == "GET"}
-
-
-def menu_of(principal: Principal) -> list[tuple[str, str]]:
-    """The pages that this key opens, with their names."""
-    return [(page, name) for page, name, needed in MENU if needed is None or _opens(principal, needed)]
-
-
-def _opens(principal: Principal, path: str) -> bool:
-    route = _ROUTES[path]
-    assert route.scope is not None
-    return principal.scope >= route.scope and (principal.only is None or route.narrow)
-
-
-View = Callable[[Visit], Awaitable[Page | Goto]]
 
 _By = tuple[Session, Principal, str]
 """For whom a page is shown, and its path."""

@@ -32,7 +32,7 @@ from gateway.outcomes import Conflict, NotCommitted, Outcome, OutcomeUnknown
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch
-from gateway.reactions.outputs import append_of_saga, are_light, why_refused
+from gateway.reactions.outputs import Origin, append_of_saga, are_light, why_refused
 from gateway.reactions.sagas import State, Turn, decode_state
 from gateway.reactions.waiting import Due, Stands, Turns, Waiting
 from gateway.state import Budget
@@ -283,20 +283,16 @@ class Coordinator:
             return _encode(sagas.with_emitted(turn, streams, ids))
 
         while True:
-            make = partial(
-                append_of_saga,
+            origin = Origin(
                 deployed,
-                stream,
-                stands.length,
-                turn.emissions,
-                (turn.said, data),
-                actor=turn.actor,
-                correlation_id=UUID(stands.state.correlation_id).bytes,
-                causation_id=cause,
-                now_ms=time.time_ns() // 1_000_000,
-                event_bytes_max=self._event_bytes_max,
-                schema_work_max=self._schema_work_max,
+                turn.actor,
+                UUID(stands.state.correlation_id).bytes,
+                cause,
+                time.time_ns() // 1_000_000,
+                self._event_bytes_max,
+                self._schema_work_max,
             )
+            make = partial(append_of_saga, origin, stream, stands.length, turn.emissions, (turn.said, data))
             append = await making(turn.size, make, light=are_light(deployed, turn.emissions))
             if isinstance(append, str):
                 return append

@@ -29,7 +29,7 @@ from gateway.outcomes import ConditionFailed, NotCommitted, Outcome, OutcomeUnkn
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
 from gateway.reactions.endings import Ending, Endings
-from gateway.reactions.outputs import SCHEDULER, append_of, are_light, unless, why_refused
+from gateway.reactions.outputs import SCHEDULER, Origin, append_of, are_light, unless, why_refused
 from gateway.reactions.timers import Emission, Watched
 from gateway.relay.due import taken
 from gateway.tasks import ended
@@ -167,20 +167,17 @@ class Firing:
             return
         trigger = row["trigger_id"]
         emission = _emission_of(row["emit"])
-        make = partial(
-            append_of,
+        origin = Origin(
             deployed,
-            tenant,
-            timer,
-            emission,
-            actor=SCHEDULER,
-            correlation_id=row["correlation_id"].bytes,
-            causation_id=None if trigger is None else trigger.bytes,
-            condition=unless(_watched_of(row["cancel_on"]), row["seq"], bytes(row["mark"])),
-            now_ms=time.time_ns() // 1_000_000,
-            event_bytes_max=self._event_bytes_max,
-            schema_work_max=self._schema_work_max,
+            SCHEDULER,
+            row["correlation_id"].bytes,
+            None if trigger is None else trigger.bytes,
+            time.time_ns() // 1_000_000,
+            self._event_bytes_max,
+            self._schema_work_max,
         )
+        condition = unless(_watched_of(row["cancel_on"]), row["seq"], bytes(row["mark"]))
+        make = partial(append_of, origin, tenant, timer, emission, condition)
         append = await making(len(row["emit"]), make, light=are_light(deployed, (emission,)))
         if isinstance(append, str):
             await self._park(tenant, row, deployed, append)

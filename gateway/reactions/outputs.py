@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from gateway.aggregates.implied import NotAdmitted, SchemaWork, admitted
@@ -20,17 +21,40 @@ from gateway.outcomes import (
     RuleViolated,
 )
 from gateway.reactions.timers import Emission, Watched
+from spec.model import AggregateType, EventType
 
 SCHEDULER = ("system_scheduler", "event_scheduler")
-"""Who a timer's event is by."""
+"""The actor of a timer's event: type and id."""
+
+
+class Origin(NamedTuple):
+    """What all events of one append have in common, and the limits that they keep. `actor` is a type and an
+    id, ids are the 16 bytes of UUIDs."""
+
+    deployed: Deployed
+    actor: tuple[str, str]
+    correlation_id: bytes
+    causation_id: bytes | None
+    now_ms: int
+    event_bytes_max: int
+    schema_work_max: int
+
+
+class _Made(NamedTuple):
+    """An event with the stream that it is appended to; `paths` are those of its claims' values."""
+
+    stream: Stream
+    event: Event
+    tags: tuple[str, ...] = ()
+    claims: Sequence[Claim] = ()
+    paths: Sequence[str] = ()
 
 
 def are_light(deployed: Deployed, emissions: Sequence[Emission]) -> bool:
     """Whether their schemas check them in a moment."""
     for each in emissions:
-        declared = deployed.spec.aggregate_types.get(each.aggregate_type)
-        event_type = None if declared is None else declared.events.get(each.event_type)
-        if event_type is not None and not event_type.is_light(bytes(each.data)):
+        declared = _declared(deployed, each)
+        if declared is not None and not declared[1].is_light(bytes(each.data)):
             return False
     return True
 
@@ -48,61 +72,25 @@ def why_refused(outcome: Outcome) -> str:
 
 
 def append_of(
-    deployed: Deployed,
-    tenant: bytes,
-    event_id: bytes,
-    emission: Emission,
-    *,
-    actor: tuple[str, str],
-    correlation_id: bytes,
-    causation_id: bytes | None,
-    condition: Condition | None,
-    now_ms: int,
-    event_bytes_max: int,
-    schema_work_max: int,
+    origin: Origin, tenant: bytes, event_id: bytes, emission: Emission, condition: Condition | None
 ) -> Append | str:
     """The append, which is known again by its event's id; or why there can be none."""
-    declared = deployed.spec.aggregate_types.get(emission.aggregate_type)
-    event_type = None if declared is None else declared.events.get(emission.event_type)
-    if declared is None or event_type is None:
-        return f"{emission.aggregate_type}.{emission.event_type} is no longer declared."
+    declared = _declared(origin.deployed, emission)
+    if declared is None:
+        return _undeclared(emission)
+    work = SchemaWork(origin.schema_work_max)
     try:
-        found = admitted(
-            deployed,
-            tenant,
-            declared,
-            event_type,
-            emission.id,
-            bytes(emission.data),
-            event_id,
-            event_bytes_max,
-            SchemaWork(schema_work_max),
-        )
-        claims, paths = found.claims(0)
+        made = _made(origin, tenant, emission, declared, event_id, 0, work)
     except NotAdmitted as fault:
         return f"{fault.path}: {fault.error}"
-    event = Event(
-        event_id,
-        event_type.name,
-        *actor,
-        None,
-        None,
-        correlation_id,
-        causation_id,
-        deployed.revision,
-        now_ms,
-        None,
-        bytes(emission.data),
-    )
-    retry = make_retry(tenant, None, (event_id,), event_identity(tenant, event_id))
     return make_append(
-        found.stream,
-        (revised(event, event_type.revision),),
+        made.stream,
+        (made.event,),
         ANY_LENGTH,
-        retry,
-        (found.tags,) if found.tags else (),
-        claims=tuple(claims),
-        claim_paths=tuple(paths),
+        make_retry(tenant, None, (event_id,), event_identity(tenant, event_id)),
+        (made.tags,) if made.tags else (),
+        claims=tuple(made.claims),
+        claim_paths=tuple(made.paths),
         condition=condition,
     )
 
@@ -119,79 +107,87 @@ def _item(watched: Watched) -> Item:
 
 
 def append_of_saga(
-    deployed: Deployed,
+    origin: Origin,
     stream: Stream,
     length: int,
     emissions: Sequence[Emission],
     said: tuple[str, Callable[[Sequence[Stream], Sequence[str]], bytes]],
-    *,
-    actor: tuple[str, str],
-    correlation_id: bytes,
-    causation_id: bytes,
-    now_ms: int,
-    event_bytes_max: int,
-    schema_work_max: int,
 ) -> Append | str:
     """What a saga emits, and behind it the event of its own stream, all or none: the stream has `length`
-    events before. `said` is that event's type, and makes its data. Or why there can be none."""
-    cause, work = saga_cause(stream, length), SchemaWork(schema_work_max)
-    rows: list[tuple[Stream, Event, tuple[str, ...]]] = []
-    claims: list[Claim] = []
-    paths: list[str] = []
-
-    def event(number: int, event_type: str, data: bytes, revision: int = 1) -> Event:
-        made = Event(
-            derived_id(cause, number), event_type, *actor, None, None, correlation_id, causation_id,
-            deployed.revision, now_ms, None, data,
-        )  # fmt: skip
-        return revised(made, revision)
-
+    events before. `said` is that event's type, and makes its data of the streams and ids of the others. Or
+    why there can be none."""
+    cause, work = saga_cause(stream, length), SchemaWork(origin.schema_work_max)
+    made: list[_Made] = []
     for n, emission in enumerate(emissions):
-        declared = deployed.spec.aggregate_types.get(emission.aggregate_type)
-        event_type = None if declared is None else declared.events.get(emission.event_type)
-        if declared is None or event_type is None:
-            return f"{emission.aggregate_type}.{emission.event_type} is no longer declared."
-        data, event_id = bytes(emission.data), derived_id(cause, n)
+        declared = _declared(origin.deployed, emission)
+        if declared is None:
+            return _undeclared(emission)
         try:
-            found = admitted(
-                deployed,
-                stream.tenant,
-                declared,
-                event_type,
-                emission.id,
-                data,
-                event_id,
-                event_bytes_max,
-                work,
-            )
-            of_event = found.claims(n)
+            made.append(_made(origin, stream.tenant, emission, declared, derived_id(cause, n), n, work))
         except NotAdmitted as fault:
             return f"{emission.aggregate_type}.{emission.event_type} {fault.path}: {fault.error}"
-        claims += of_event[0]
-        paths += of_event[1]
-        rows.append((found.stream, event(n, event_type.name, data, event_type.revision), found.tags))
-    streams = [each for each, _, _ in rows]
-    body = said[1](streams, [str(UUID(bytes=each.id)) for _, each, _ in rows])
-    rows.append((stream, event(len(rows), said[0], body), ()))
+    event_type, data_of = said
+    data = data_of([each.stream for each in made], [str(UUID(bytes=each.event.id)) for each in made])
+    made.append(_Made(stream, _event(origin, derived_id(cause, len(made)), event_type, data)))
+    return _together(made, stream, length)
+
+
+def _together(made: Sequence[_Made], own: Stream, length: int) -> Append:
+    """One append of all of these; the saga's `own` stream is to have `length` events before."""
     numbers: dict[Stream, int] = {}
-    for each, _, _ in rows:
-        numbers.setdefault(each, len(numbers))
-    expected = [length if each == stream else ANY_LENGTH for each in numbers]
-    tags = tuple([each for _, _, each in rows])
-    spread = (
-        Spread(tuple(numbers), tuple([numbers[each] for each, _, _ in rows])) if len(numbers) > 1 else None
-    )
+    for each in made:
+        numbers.setdefault(each.stream, len(numbers))
+    expected = [length if each == own else ANY_LENGTH for each in numbers]
+    spread = None
+    if len(numbers) > 1:
+        spread = Spread(tuple(numbers), tuple([numbers[each.stream] for each in made]))
+    tags = tuple([each.tags for each in made])
     return make_append(
-        rows[0][0],
-        tuple([each for _, each, _ in rows]),
+        made[0].stream,
+        tuple([each.event for each in made]),
         expected[0],
-        make_retry(stream.tenant, None, (), b""),
+        make_retry(own.tenant, None, (), b""),
         tags if any(tags) else (),
         spread,
         tuple(expected[1:]),
-        tuple(claims),
-        tuple(paths),
+        tuple([claim for each in made for claim in each.claims]),
+        tuple([path for each in made for path in each.paths]),
     )
+
+
+def _declared(deployed: Deployed, emission: Emission) -> tuple[AggregateType, EventType] | None:
+    of = deployed.spec.aggregate_types.get(emission.aggregate_type)
+    event_type = None if of is None else of.events.get(emission.event_type)
+    return None if of is None or event_type is None else (of, event_type)
+
+
+def _undeclared(emission: Emission) -> str:
+    return f"{emission.aggregate_type}.{emission.event_type} is no longer declared."
+
+
+def _made(
+    origin: Origin,
+    tenant: bytes,
+    emission: Emission,
+    declared: tuple[AggregateType, EventType],
+    event_id: bytes,
+    n: int,
+    work: SchemaWork,
+) -> _Made:
+    """Event number `n` of an append. Raises NotAdmitted."""
+    data, event_type = bytes(emission.data), declared[1]
+    found = admitted(
+        origin.deployed, tenant, *declared, emission.id, data, event_id, origin.event_bytes_max, work
+    )
+    event = revised(_event(origin, event_id, event_type.name, data), event_type.revision)
+    return _Made(found.stream, event, found.tags, *found.claims(n))
+
+
+def _event(origin: Origin, event_id: bytes, event_type: str, data: bytes) -> Event:
+    return Event(
+        event_id, event_type, *origin.actor, None, None, origin.correlation_id, origin.causation_id,
+        origin.deployed.revision, origin.now_ms, None, data,
+    )  # fmt: skip
 
 
 def saga_cause(stream: Stream, length: int) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.console.drawing import BOXES_MAX, LINES_MAX, leads
-from gateway.console.site import MENU
+from gateway.console.pages import MENU
 from gateway.console.views import views
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
 from tests.http.webhooks import open_hooks, to

@@ -5,7 +5,7 @@ An endpoint that this release does not have, or that the key may not ask, leaves
 
 from __future__ import annotations
 
-from gateway.console.site import View
+from gateway.console.pages import View
 from gateway.console.views import aggregates, declared, events, find, keys, out, overview, reactions, webhooks
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.console.api import Answer, path_of, read_exactly, read_rows, read_state
 from gateway.console.fields import data_of, fields_of
 from gateway.console.line_changes import changes
-from gateway.console.site import Goto, Page, Visit
+from gateway.console.pages import Goto, Page, Visit
 from gateway.console.views.parts import (
     PAGE,
     field_of,

@@ -10,7 +10,7 @@ import msgspec
 from gateway.console.api import Answer, path_of, read_rows
 from gateway.console.drawing import leads
 from gateway.console.line_changes import changes, text_of
-from gateway.console.site import Goto, Page, Visit
+from gateway.console.pages import Goto, Page, Visit
 from gateway.console.views.parts import PAGE, SHOWN_CHARS_MAX, glance, moment, number, part, shown, words
 from gateway.follow.standing import LIST_PREFIX
 

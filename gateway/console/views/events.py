@@ -9,7 +9,7 @@ from uuid import UUID
 from gateway.console.api import path_of, read_event, read_rows
 from gateway.console.drawing import causes
 from gateway.console.live_feed import place_of
-from gateway.console.site import Page, Visit
+from gateway.console.pages import Page, Visit
 from gateway.console.views.parts import (
     PAGE,
     glance,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from gateway.console.api import path_of
-from gateway.console.site import Goto, Page, Visit
+from gateway.console.pages import Goto, Page, Visit
 from gateway.console.views.parts import filter_of, part, types_of
 
 Place = tuple[str, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.console.api import Answer, path_of
-from gateway.console.site import Goto, Page, Visit
+from gateway.console.pages import Goto, Page, Visit
 from gateway.console.views.parts import words
 
 

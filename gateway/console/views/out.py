@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from gateway.console.api import Answer, path_of
-from gateway.console.site import Goto, Page, Visit
+from gateway.console.pages import Goto, Page, Visit
 from gateway.console.views.parts import PAGE, moment, part, shown, words
 
 

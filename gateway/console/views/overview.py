@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from gateway.console.api import Query, path_of
 from gateway.console.instance import Instance
+from gateway.console.pages import Page, Visit
 from gateway.console.rates import Figures
-from gateway.console.site import Page, Visit
 from gateway.follow.standing import LIST_PREFIX
 from gateway.relay.position import decode
 

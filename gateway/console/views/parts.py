@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.console.api import Answer, Query, Read
 from gateway.console.line_changes import text_of
-from gateway.console.site import Visit
+from gateway.console.pages import Visit
 from spec.errors import Report
 from spec.tags import TagFault, read_tags, tags_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.console.api import Answer, path_of
-from gateway.console.site import Page, Visit
+from gateway.console.pages import Page, Visit
 from gateway.console.views.parts import PAGE, cut, filter_of, part, words
 
 _FILTERS: Final = ("source", "verdict", "reason", "before")
