@@ -34,7 +34,7 @@ _HEAD = """\
 # Every setting of `sluice serve`, with its default and its reason. Made by deploy/settings.py.
 #
 # For an env_file, systemd's EnvironmentFile, or `set -a; . ./sluice.env`. An empty value is the same as none;
-# a name that nobody knows is a fault; all faults are reported at once. A secret may stand in a file instead.
+# an unknown name is a fault; all faults are reported at once. A secret may stand in a file instead.
 """
 
 

@@ -55,8 +55,8 @@ def guarded(extra: bytes) -> bytes:
 
 
 def with_record(extra: bytes | None, record: RecordSaid | None) -> bytes:
-    """As it is stored of an event whose type declares records; None: this is none. `extra` is as it was
-    sent."""
+    """The stored form, of an event whose type declares records; `record` is None where the event is no
+    record. `extra` is as it was sent."""
     said = b"null" if record is None else _said(record)
     if extra is None:
         return b"%b%b}" % (_BEGINS, said)

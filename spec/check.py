@@ -155,7 +155,7 @@ def _check_event_type(name: str, value: object, pointer: str, report: Report) ->
 
 
 def _object(value: object, pointer: str, what: str, report: Report) -> dict[str, object]:
-    """`value` itself, or an empty object, with a fault, if it is none."""
+    """`value` itself, or an empty object, with a fault, if it is no object."""
     if isinstance(value, dict):
         return value
     report.add("wrong_type", pointer, f"{what} must be an object.")

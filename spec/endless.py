@@ -46,8 +46,8 @@ class _Arrow(NamedTuple):
 
 def endless_sagas(spec: Spec) -> Iterator[Endless]:
     """At most one circle of each saga, and each circle once. One in which something may end or delay a round
-    is none: a condition, a rule, a unique value, a timer, a compensation, an awaited event that nothing in
-    the spec emits."""
+    does not count: a condition, a rule, a unique value, a timer, a compensation, an awaited event that
+    nothing in the spec emits."""
     arrows = list(_arrows(spec))
     into: dict[_Name, list[_Arrow]] = {}
     for arrow in arrows:

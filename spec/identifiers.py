@@ -76,7 +76,7 @@ class Refused:
 
 
 def canonicalize(text: str, singletons: Collection[str]) -> str | None:
-    """The canonical spelling of `text`, or None when it is none of the four kinds.
+    """The canonical spelling of `text`, or None when it is of none of the four kinds.
 
     `singletons` are the spec's; `global` is always one. Total and idempotent: any text gives an id or None.
     """
@@ -91,7 +91,7 @@ def canonicalize(text: str, singletons: Collection[str]) -> str | None:
 
 
 def identify(text: str, singletons: Collection[str]) -> Identifier | Refused:
-    """As `canonicalize`, and which kind it is, or why it is none."""
+    """As `canonicalize`, with its kind, or why it is invalid."""
     canonical = canonicalize(text, singletons)
     if canonical is None:
         return Refused(_reason(text))

@@ -211,7 +211,7 @@ def _inner(schema: dict[str, object], step: Step) -> object:
 
 
 def read_target(value: object, pointer: str, report: Report) -> tuple[str, ...] | None:
-    """The fields of a target, () for the whole state; None, with a fault in `report`, if it is none."""
+    """The fields of a target, () for the whole state; None, with a fault in `report`, if it is invalid."""
     if value == "":
         return ()
     if isinstance(value, str) and _FIELDS.fullmatch(value) and not value.startswith(("$", "@")):

@@ -142,7 +142,7 @@ def _unix(text: str) -> int | None:
 
 
 def rfc_3339(text: str) -> int | None:
-    """Microseconds since 1970 of a time with an offset, finer digits cut off; None for what is none."""
+    """Microseconds since 1970 of a time with an offset, finer digits cut off; None for any other text."""
     match = _RFC_3339.fullmatch(text)
     if match is None:
         return None

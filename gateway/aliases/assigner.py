@@ -213,7 +213,7 @@ class _Round:
         )
         self.complete = len(created) < AGGREGATES_MAX
         self.reached = scan.head if self.complete else created[-1][0]
-        # Also where none is of its types, though not for every few events: the next look begins behind them.
+        # Also where no aggregate is of its types, but not for a few events: the next look begins behind them.
         self.moved = (
             bool(created) or scan.declared != self.declared or self.reached - scan.seq >= PASSED_OVER_MAX
         )

@@ -124,7 +124,7 @@ def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, frozens
 
 
 def _whole(text: str, kinds: Mapping[str, frozenset[Kind]]) -> Alias | str:
-    """An alias with nothing left out and a prefix of its kind, or why it is none."""
+    """An alias with nothing left out and a prefix of its kind, or why it is invalid."""
     alias = parse_alias(text)
     if isinstance(alias, Malformed):
         return alias.reason

@@ -221,8 +221,8 @@ class Catalog:
         return None
 
     async def redeem(self, ticket: str) -> tuple[str, Principal] | None:
-        """What a ticket is for, and whose it is: a reader. It is used up by this. None where it is none, or
-        its key has ended. Raises CatalogUnavailable."""
+        """The path that a ticket is for, and the principal of its key, as a reader. This uses the ticket up.
+        None where there is no such ticket, or its key has ended. Raises CatalogUnavailable."""
         async with self._connection(self._key_pool) as conn:
             row = await tickets.redeem(conn, ticket)
         return None if row is None else (row["path"], replace(_principal_of(row), scope=Scope.READ))

@@ -74,7 +74,7 @@ def undeclared(only: Only, events: Mapping[str, Collection[str]]) -> Iterator[st
 
 
 def read_only(names: Iterable[str]) -> Only | str:
-    """What the names say, or the first that is none. Names are held to their grammar, not to a spec."""
+    """What the names allow, or the first that is malformed. Their grammar is checked; no spec is."""
     given, types, aggregates, events = [], set(), set(), set()
     for text in names:
         kind, slash, key = text.partition("/")

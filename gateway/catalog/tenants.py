@@ -34,7 +34,7 @@ class TenantTaken(CatalogError):
 
 
 class NoSuchTenant(CatalogError):
-    """There is none, or not any more."""
+    """No tenant has this name or id, or it is deleted."""
 
 
 class BadName(CatalogError):

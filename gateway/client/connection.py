@@ -29,7 +29,7 @@ _log = logging.getLogger("sluice.client")
 
 
 def authorization(key: str) -> str:
-    """The header for a key as it is read from a file or a variable: a line break at its end is none of it.
+    """The header for a key as it is read from a file or a variable: a line break at its end does not count.
 
     Raises Refused, without the key, for what no header can carry: an error that shows it would end in a log.
     """

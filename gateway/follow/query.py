@@ -110,7 +110,7 @@ def encode_cursor(sort: Sequence[Sort], values: Sequence[bytes], key: str) -> st
 
 
 def decode_cursor(text: str, sort: Sequence[Sort]) -> Cursor | None:
-    """None where it is none, or one of another order."""
+    """None where the text is no cursor, or one of another order."""
     try:
         cursor = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
     except (ValueError, msgspec.MsgspecError):

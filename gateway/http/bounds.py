@@ -113,7 +113,7 @@ LOOK_UPS_OF_ONE: Final = 64
 
 
 def look_ups_of(limited: Limited) -> Bounded:
-    """Keys that Postgres is asked for, by who asks."""
+    """Look-ups of keys in Postgres, counted by address."""
     words = "unknown keys looked up"
     return Bounded("look_ups", words, LOOK_UPS_OF_ONE, LOOK_UPS_MAX, limited, "One address")
 

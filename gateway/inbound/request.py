@@ -181,7 +181,7 @@ def as_text(value: object) -> str | None:
 
 
 def raw_object(body: bytes) -> dict[str, msgspec.Raw]:
-    """The members of a JSON object, each as it was sent; {} if it is none."""
+    """The members of a JSON object, each as it was sent; {} if `body` is anything else."""
     try:
         return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError:

@@ -103,7 +103,7 @@ _INSTANT = re.compile(
 
 
 def nanoseconds(text: str) -> int | None:
-    """Since 1970, of an RFC 3339 time with up to nine digits of a second; None for what is none."""
+    """Since 1970, of an RFC 3339 time with up to nine digits of a second; None for any other text."""
     found = _INSTANT.fullmatch(text)
     if found is None:
         return None

@@ -146,7 +146,7 @@ def _timer(
         watched.append(Watched(watch.aggregate_type, canonical, watch.event_type))
     emit = schedule.emit
     identifier = emitted.id
-    if identifier is not None:  # what is none is refused when the timer fires
+    if identifier is not None:  # an invalid one is refused when the timer fires
         identifier = canonicalize(identifier, spec.singletons) or identifier
     emission = Emission(emit.aggregate_type, identifier, emit.event_type, msgspec.Raw(emitted.data))
     return Timer(timer_id(event.recorded.event.id, path), event, delay_s, at_s, emission, tuple(watched))

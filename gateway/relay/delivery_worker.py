@@ -198,8 +198,8 @@ class DeliveryWorker:
         await self._cursor.move(self._stragglers, holding=False)
 
     async def _hand_over(self) -> None:
-        """What became of deliveries counts for the relay that continues from here; what is still under way
-        failed, or arrived without a word of it."""
+        """What became of deliveries counts for the relay that continues from here; a delivery that is still
+        under way counts as failed, although it may have arrived."""
         if self._flights:
             await asyncio.wait([flight.task for flight in self._flights.values()], timeout=HAND_OVER_S)
         await self._land()

@@ -27,8 +27,8 @@ logger = logging.getLogger("sluice.relay")
 
 
 class Due:
-    """One a process. Each event is set where its work may be due, and cleared by who asks for the work; the
-    statements have a column of its name."""
+    """One a process. Each event is set where its work may be due, and cleared by the task that asks for the
+    work; the statements have a column of its name."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

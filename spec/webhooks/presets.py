@@ -65,7 +65,7 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token_header: str | None = None
     """The secret itself, sent along; looked at only where `header` is absent."""
     echo: bool = False
-    """Who sends the token wants it back, in a header of the same name, with each answer."""
+    """Each answer repeats the token, in a header of the same name."""
     body_signature: str | None = None
     body_timestamp: str | None = None
     body_token: str | None = None

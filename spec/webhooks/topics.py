@@ -22,8 +22,8 @@ _ARN: Final = re.compile(
 
 
 def read_topics(source: dict[str, Any], of_sns: bool, pointer: str, report: Report) -> tuple[Topic, ...]:
-    """The topics of a declared source, each that is none a fault. They stand in place of secrets, where the
-    source is `of_sns`."""
+    """The topics of a declared source, with a fault for each invalid one. They stand in place of secrets,
+    where the source is `of_sns`."""
     if of_sns and "secrets" in source:
         why = "Amazon SNS shares no secret: it signs by a certificate. Declare only `topics`."
         report.add("invalid_value", below(pointer, "secrets"), why)

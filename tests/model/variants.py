@@ -274,7 +274,7 @@ UNSAFE = {
         Scenario(appends=(_ONE, _TWO), faults=("tear",), budget=1, rules=Rules(torn=False)),
         "stands at version 2 of a stream that has 0 events",
     ),
-    "waiting for a hole that nobody can fill": Variant(
+    "waiting for a hole that no gateway can fill": Variant(
         Scenario(
             appends=(_ONE, _TWO),
             faults=("crash", "die"),

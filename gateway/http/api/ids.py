@@ -61,7 +61,7 @@ class Ids:
         return json_response(200, encode({"ok": True, **found}))
 
     async def check(self, request: Request) -> Response:
-        """What each id is by the tenant's spec, or why it is none."""
+        """The kind of each id by the tenant's spec, or why it is invalid."""
         refusal = check_json_body(Head(request.scope), self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)

@@ -68,7 +68,7 @@ class Asked:
 
 
 def read_parameters(raw: bytes, by: Sequence[str]) -> Asked:
-    """Raises Refused: 422 at the parameter's name, 400 for a position that is none."""
+    """Raises Refused: 422 at the parameter's name, 400 for an invalid position."""
     found = _pairs(raw)
     tests = [_filter(name, value, by) for name, value in found.items() if name.startswith("filter")]
     if len(tests) > FILTERS_MAX:

@@ -1,6 +1,7 @@
-"""`"parent"` beside the events of a new aggregate: who that is, and the child's name below the parent's.
+"""`"parent"` beside the events of a new aggregate: which aggregate that is, and the child's name below
+its own.
 
-Owns how a parent that is none is refused. It is looked at last, when nothing else can refuse the request: a
+Owns how an invalid parent is refused. It is looked at last, when nothing else can refuse the request: a
 number is given only to a child that is about to be.
 """
 

@@ -95,7 +95,7 @@ class FastReads:
             return True
         if not self._states.begin_first(place):
             self._callers.take_back(principal)
-            return False  # the application waits for who reads it already
+            return False  # another request reads it already: the application waits for that
         try:
             self._log.look(wanted, partial(self._seen_first, place, told))
         except Exception:  # a bug: no request waits for this read

@@ -81,8 +81,7 @@ class Certificate:
 
 
 def message(topics: Sequence[Topic], request: Request) -> Message | str:
-    """All that can be known of a message without its certificate; or why it is none, as a reason of a
-    rejection."""
+    """All that can be known of a message without its certificate; or the reason why it is rejected."""
     value = None if request.is_form else decode(request.body)
     found = _fields(value) if isinstance(value, dict) else None
     if found is None:

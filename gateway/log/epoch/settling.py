@@ -62,7 +62,7 @@ class Settling:
         deadline_s: float,
     ) -> None:
         """`partitions`: which are to learn how far they are settled; none in a process without a log.
-        `deadline_s`: how long one who asks waits for the standby."""
+        `deadline_s`: how long a caller waits for the standby."""
         self._connection = connection
         self._postgres = postgres
         self._partitions = partitions

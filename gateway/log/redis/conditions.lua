@@ -284,7 +284,7 @@ local function open_conditions(p, window, own_streams)
     if not own_last[key] and head_of_own[k] then
       local newest = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
       local here = newest and match(newest[1], '^%d+') == head_of_own[k]
-      own_last[key] = here and tonumber(newest[2][1]) or math.huge -- somebody deleted it: it may be any
+      own_last[key] = here and tonumber(newest[2][1]) or math.huge -- it was deleted by hand: it may be any
     end
     return own_last[key]
   end

@@ -1,6 +1,6 @@
--- Takes away what Postgres has as well: the front of the journal, and streams that nobody has touched for long. Never
--- what is not committed: a stream goes only if its last entry is at or below the watermark. One that somebody deleted
--- shows no entry, and its head is all that tells of what is in doubt: it stays.
+-- Deletes what Postgres has as well: the front of the journal, and streams that have not been used for long. Never
+-- what is not committed: a stream goes only if its last entry is at or below the watermark. One that was deleted by
+-- hand shows no entry, and its head is all that tells of what is in doubt: it stays.
 --
 -- KEYS  1 meta, 2 journal, 3 heads, 4 and 5 tag hashes, 6… streams
 -- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed, 5 first seq that the journal has to keep,

@@ -11,7 +11,7 @@ local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 local here = first and string.match(first[1], '^%d+') or ''
 local head = redis.call('HGET', KEYS[3], KEYS[2])
 local last = ARGV[#ARGV - 2]
--- What is filled must lead to what is here, or, of a stream that somebody deleted, to what was sequenced.
+-- What is filled must lead to what is here, or, of a stream that was deleted by hand, to what was sequenced.
 local up_to = last
 if first then
   up_to = text(tonumber(here) - 1)

@@ -1,6 +1,6 @@
 -- Which of the commands that the other scripts use this user may not run: on keys of its own, gone afterwards.
 --
--- KEYS  1 meta, 2 a hash and 3 a stream that nobody uses
+-- KEYS  1 meta, 2 a hash and 3 a stream that nothing else uses
 -- ARGV  1 nonce
 -- A full server refuses the first write alone, so that is one that takes memory.
 -- returns {nonce, what is wrong with a command…}

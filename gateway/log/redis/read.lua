@@ -95,7 +95,7 @@ local function read(key, first, last, most, most_bytes, newest_first)
   return { tonumber(version_of(newest)), doubt, entries, grounded }
 end
 
--- The heads tell it of streams that nothing was appended to since somebody read them, without a look at their
+-- The heads tell it of streams that nothing was appended to since they were last read, without a look at their
 -- entries; but then nothing else shows that they are in use.
 local heads = call('HMGET', KEYS[3], '', unpack(KEYS, STREAM + 1))
 local sure = heads[1] == ARGV[2]

@@ -169,7 +169,7 @@ LIMIT 1
 
 
 -- name: holders
--- Who has these names already. $1 tenant, $2 prefixes, $3 bodies, $4 paths. Returns those that somebody has.
+-- The aggregates that have these names already. $1 tenant, $2 prefixes, $3 bodies, $4 paths.
 -- LIMIT makes it one look-up for each name: of a tenant that the statistics do not know yet, the planner would rather
 -- compare each name with all of its rows (so too in public_ids_of, retire).
 SELECT a.kind, a.prefix, a.body, a.path, a.aggregate_type, a.aggregate_id, a.retired
@@ -186,7 +186,7 @@ ORDER BY prefix, length(body), body, length(path), path
 
 
 -- name: lock_position
--- How many events are in the tables; nobody else applies any until this transaction ends. $1 tenant
+-- How many events are in the tables; no other transaction applies any until this one ends. $1 tenant
 SELECT version FROM alias_position WHERE tenant = $1 FOR UPDATE
 
 
@@ -235,7 +235,8 @@ FROM unnest($2::text[], $3::text[]) AS w(aggregate_type, key) CROSS JOIN LATERAL
 
 -- name: retire
 -- Applies an event that retires or restores names. $1 tenant, $2 version of the event, $3 whether they are retired from
--- now on. By ctid, which stays: nobody else changes names while the position is locked. Why LIMIT: see holders.
+-- now on. By ctid, which stays: no other transaction changes names while the position is locked. Why LIMIT: see
+-- holders.
 UPDATE alias a SET retired = $3
 FROM outbox o
     CROSS JOIN LATERAL jsonb_array_elements(convert_from(o.payload, 'UTF8')::jsonb->'names') AS n(name)
@@ -263,7 +264,7 @@ SELECT coalesce((
 
 
 -- name: taken
--- Which names of aggregates that are nobody's children somebody has already. $1 tenant, $2 prefix, $3 bodies
+-- Which of these names aggregates without a parent have already. $1 tenant, $2 prefix, $3 bodies
 SELECT body FROM alias WHERE tenant = $1 AND path = '' AND prefix = $2 AND body = ANY($3::text[])
 
 

@@ -63,7 +63,7 @@ SELECT count(*) FROM outbox WHERE tenant = $1 AND aggregate_type = ANY($2::text[
 
 
 -- name: create_instance
--- Who this instance is, once for ever. $1 id, $2 partition count, $3 partition rule.
+-- The identity of this instance, which never changes. $1 id, $2 partition count, $3 partition rule.
 INSERT INTO instance (id, partitions, partition_rule) VALUES ($1, $2, $3)
 
 

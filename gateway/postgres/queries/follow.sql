@@ -97,7 +97,7 @@ RETURNING tenant, changes
 
 
 -- name: let_go
--- Gives a tenant's followers to whoever takes them next. $1 tenant, $2 owner
+-- Releases a tenant's followers: any process may take them. $1 tenant, $2 owner
 UPDATE followed SET owner = NULL, lease_until = NULL WHERE tenant = $1 AND owner = $2
 
 
@@ -301,7 +301,8 @@ RETURNING seq
 
 
 -- name: serve_now
--- `served_seq`: from where on who reads it live has read nothing else. $1 id, $2 whether another one served before
+-- `served_seq`: from there on, live readers have read rows of this build only. $1 id, $2 whether another
+-- one served before
 UPDATE follower SET state = 'serving', served_seq = CASE WHEN $2 THEN seq ELSE 0 END
 WHERE id = $1 AND state = 'building'
 

@@ -1,7 +1,7 @@
 -- name: alarm
--- Keeps what somebody saw committed and Postgres does not have, once, until a person has decided; and halts the
--- partition for every gateway, unless it has gone on past that already: until then, going on would put an end to
--- what can still be repaired. $1 p, $2 who saw it, $3 epoch, $4 seq, $5 chain, $6 why
+-- Keeps, once, a commit that a gateway saw and Postgres does not have, until an operator has decided; and halts the
+-- partition for every gateway, unless it has continued past that commit already: new commits would destroy what can
+-- still be repaired. $1 p, $2 the gateway that saw it, $3 epoch, $4 seq, $5 chain, $6 the reason
 WITH halted AS (
     UPDATE partition_log SET alarm = $6
     WHERE p = $1 AND alarm IS NULL AND rewound <= $3 AND (seq < $4 OR epoch < $3)
@@ -233,7 +233,7 @@ WHERE head.p = $1
 
 
 -- name: look_up_identities
--- Who claimed these identities and event ids for ever, with the partition's epoch and seq of the same
+-- The appends that claimed these identities and event ids, with the partition's epoch and seq of the same
 -- snapshot. $1 p, $2 tenants and $3 identities, 32 bytes each, one after another; $4 tenants and $5 event ids
 SELECT 'partition' AS kind, NULL::uuid AS tenant, NULL::bytea AS identity, NULL::uuid AS id,
     p, seq, epoch::int8 AS epoch, 0 AS count, NULL::bytea AS digest, 0::int8 AS version
@@ -486,7 +486,7 @@ RETURNING p
 
 -- name: reach
 -- Notes the partitions whose Redis a gateway can't reach, and tells which ones others can't: until they do, or
--- are gone, nobody goes back to it. $1 the gateway, $2 partitions, $3 seconds after which a gateway is gone. A row
+-- are gone, no gateway uses it again. $1 the gateway, $2 partitions, $3 seconds after which a gateway is gone. A row
 -- of the future is of a Postgres whose clock was ahead of this one's, before a fail-over: its gateway is gone, or
 -- writes it again.
 WITH forgotten AS (
@@ -535,8 +535,8 @@ ORDER BY seq LIMIT $4
 -- name: seal
 -- Ends an epoch: nothing sequenced in it commits after this. With it goes the way that appends take in the next.
 -- Where it ended is marked.
--- $1 p, $2 epoch, $3 who seals, $4 'redis' or 'direct', $5 an epoch that somebody has seen begin: the next one lies
--- beyond it too, where Postgres has lost the seal that began it. Returns the row as it then stands for ever in that
+-- $1 p, $2 epoch, $3 the gateway that seals, $4 'redis' or 'direct', $5 an epoch that a gateway has seen begin: the next
+-- one lies beyond it too, where Postgres has lost the seal that began it. Returns the row as it is from then on in that
 -- epoch, or nothing when another gateway was faster.
 WITH sealed AS (
     UPDATE partition_log SET epoch = greatest(epoch, $5) + 1, mode = $4, owner = $3 WHERE p = $1 AND epoch = $2

@@ -43,9 +43,10 @@ SELECT tenant FROM tenant_deletion
 
 
 -- name: finish_repair
--- What a repair did, for ever; the partition goes on in the epoch that the lost commits led to. Its alarm ends
+-- Records a repair; the partition continues in the epoch that the lost commits led to. Its alarm ends
 -- when nothing is missing any more; but another one may have come meanwhile. $1 p, $2 epoch, $3 seq at least,
--- $4 epoch to go on in, $5 'repair' or 'partial repair', $6 who, $7 what it did, $8 the last alarm that it knew.
+-- $4 epoch to continue in, $5 'repair' or 'partial repair', $6 the operator, $7 what was done, $8 the last alarm that
+-- it knew.
 -- Subscriptions that were disabled because the event at their position was missing continue where it is there again.
 -- Returns what it was, or nothing when the partition stands elsewhere.
 WITH did AS (

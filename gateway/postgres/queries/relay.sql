@@ -1,5 +1,6 @@
 -- name: acquire
--- Takes what nobody delivers now, but for tenants that are suspended. $1 owner, $2 lease in seconds, $3 how many at most
+-- Takes subscriptions that no relay delivers now, except those of suspended tenants. $1 owner, $2 lease in seconds,
+-- $3 how many at most
 UPDATE subscription SET owner = $1, lease_until = clock_timestamp() + $2::float8 * interval '1 s', moves = moves + 1
 WHERE id IN (
     SELECT id FROM subscription
@@ -38,8 +39,8 @@ WHERE subscription = $1 AND straggler.aggregate_type = done.aggregate_type
 
 
 -- name: change
--- Another document, and the cursor where it is to be; what was disabled works again. Whoever delivers finds out, and
--- hands over. $1 id, $2 kind, $3 declared, $4 document, $5 types, $6 event types, $7 seq, $8 mark
+-- Another document, and the cursor where it is to be; what was disabled works again. The relay that delivers it
+-- notices, and hands over. $1 id, $2 kind, $3 declared, $4 document, $5 types, $6 event types, $7 seq, $8 mark
 UPDATE subscription SET kind = $2, declared = $3, document = $4, types = $5, event_types = $6, seq = $7, mark = $8,
     moves = moves + 1, state = CASE state WHEN 'disabled' THEN 'active' ELSE state END, why = NULL,
     why_code = NULL, failing_since = NULL
@@ -150,7 +151,7 @@ WHERE subscription = $1 AND state <> 'parked'
 
 
 -- name: hand_over
--- Gives a locked subscription to whoever delivers it next. $1 id, $2 seq, $3 mark, $4 state, $5 why, $6 its code or
+-- Releases a locked subscription: any relay may deliver it. $1 id, $2 seq, $3 mark, $4 state, $5 why, $6 its code or
 -- NULL, $7 last confirmed
 UPDATE subscription SET moves = moves + 1, seq = $2, mark = $3, state = $4, why = $5, why_code = $6,
     confirmed_at = coalesce($7, confirmed_at), owner = NULL, lease_until = NULL
@@ -233,8 +234,8 @@ SELECT $1, * FROM unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::int[], $6
 
 -- name: move
 -- Moves a cursor by compare-and-swap, and holds the lease on. $1 id, $2 moves as seen, $3 seq, $4 mark, $5 state,
--- $6 why, $7 its code or NULL, $8 failing since, $9 last confirmed, $10 lease in seconds. No row: somebody else has
--- changed it
+-- $6 why, $7 its code or NULL, $8 failing since, $9 last confirmed, $10 lease in seconds. No row: it has been
+-- changed elsewhere
 UPDATE subscription SET moves = moves + 1, seq = $3, mark = $4, state = $5, why = $6, why_code = $7, failing_since = $8,
     confirmed_at = coalesce($9, confirmed_at),
     lease_until = CASE WHEN $10::float8 > 0 THEN clock_timestamp() + $10 * interval '1 s' END
@@ -255,8 +256,8 @@ ORDER BY version LIMIT $8
 
 
 -- name: note_spec
--- The subscriptions of this revision are in the table from here on. $1 tenant, $2 revision. No row: somebody was
--- there before
+-- The subscriptions of this revision are in the table from here on. $1 tenant, $2 revision. No row: they
+-- were there already
 INSERT INTO subscribed_spec (tenant, revision) VALUES ($1, $2)
 ON CONFLICT (tenant) DO UPDATE SET revision = excluded.revision WHERE subscribed_spec.revision < excluded.revision
 RETURNING revision
@@ -295,7 +296,7 @@ WHERE subscription = $1 AND state = 'parked' AND ($2::uuid IS NULL OR event = $2
 
 
 -- name: set_state
--- Pauses, or goes on; whoever delivers now finds out, and hands over. $1 id, $2 state
+-- Pauses or resumes; the relay that delivers it notices, and hands over. $1 id, $2 state
 UPDATE subscription SET state = $2, why = NULL, why_code = NULL, failing_since = NULL, moves = moves + 1 WHERE id = $1
 
 
@@ -334,7 +335,7 @@ GROUP BY s.kind
 
 
 -- name: still_held
--- A subscription as somebody else has changed it, locked. $1 id, $2 owner. No row: it has another owner, or none
+-- A subscription as another session has changed it, locked. $1 id, $2 owner. No row: it has another owner, or none
 SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, why_code,
     failing_since, (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE id = $1 AND owner = $2 FOR UPDATE
@@ -369,7 +370,7 @@ SELECT name FROM tenant WHERE id = $1
 
 
 -- name: touch
--- Whoever delivers finds out, hands over, and starts again. $1 subscription
+-- The relay that delivers it notices, hands over, and starts again. $1 subscription
 UPDATE subscription SET moves = moves + 1 WHERE id = $1
 
 
