@@ -290,7 +290,8 @@ class ProjectionOutput:
             return text
         key = canonicalize(value, self._singletons) if isinstance(value, str) else None
         if key is None:
-            raise Unfit(f"The key is {kind(node)} that is not an identifier.")
+            what = "a string that is not" if isinstance(value, str) else f"{kind(node)}, not"
+            raise Unfit(f"The key is {what} an identifier.")
         return key
 
     def _rows(

@@ -293,7 +293,7 @@ class Reactor:
         found: list[Timer] = []
         faulty: list[Timer | Faulty] = []
         size = 0
-        for n, event in enumerate(events):
+        for event in events:
             await taking(1)
             event_type = await self._specs.type_of(tenant, event.recorded)
             if event_type is None or not event_type.schedules:
@@ -311,7 +311,7 @@ class Reactor:
                     told = {"tenant": str(UUID(bytes=tenant)), "event_id": timer.event, "path": timer.path}
                     logger.warning("schedule_not_set", extra={**told, "reason": timer.error})
                 else:
-                    found.append(_behind_its_append(timer, events, n))
+                    found.append(timer)
                     size += timer.size
             if size > TIMERS_BYTES_MAX:
                 await fetch(self._pool, "add_schedules", *_columns(tenant, found, since))
@@ -349,14 +349,6 @@ class Reactor:
 def rest_after(took_s: float) -> float:
     """How long the next count waits beyond COUNT_EVERY_S, in seconds."""
     return min(COUNT_RESTS * took_s, COUNT_REST_MAX_S)
-
-
-def _behind_its_append(timer: Timer, events: Sequence[Event], n: int) -> Timer:
-    """What cancels it is looked for behind the whole append that set it."""
-    while n + 1 < len(events) and events[n + 1].append_id == events[n].append_id:
-        n += 1
-    trigger = msgspec.structs.replace(timer.trigger, place=events[n].place)
-    return msgspec.structs.replace(timer, trigger=trigger)
 
 
 def _columns(tenant: bytes, timers: Sequence[Timer], since: datetime | None) -> tuple[object, ...]:

@@ -154,12 +154,14 @@ async def test_a_bad_key_in_a_list_is_counted_and_keeps_no_other_row_from_its_ch
     parts = [{"customer_id": each} for each in (one, "nobody", 7, other)]
     await shop.append(new_id(), "was_split", {"parts": parts})
     await shop.append(new_id(), "was_split", {"parts": parts[1:3]})
+    await shop.append(new_id(), "was_split", {"parts": parts[2:3]})
     told = await shop.get("/_/projections/customer_totals")
     assert {each["key"]: each["data"] for each in told["items"]} == {one: {"parts": 1}, other: {"parts": 1}}
-    assert told["does_not_fit"] == 2
+    assert told["does_not_fit"] == 3
     assert [each["error"] for each in told["misfits"]] == [
         "2 of 4 keys are not valid; the first is at [1]. The key is a string that is not an identifier.",
         "2 of 2 keys are not valid; the first is at [0]. The key is a string that is not an identifier.",
+        "1 of 1 keys are not valid; the first is at [0]. The key is a number, not an identifier.",
     ]
 
 

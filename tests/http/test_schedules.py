@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.http.api.schedules import cursor_of, cursor_text
 from tests.support.accounts import Account, open_account
-from tests.support.calls import appended, envelope, new_client, new_id, refused
+from tests.support.calls import appended, batch, envelope, new_client, new_id, refused
 from tests.support.serving import Served
 
 EXPIRY: dict[str, Any] = {
@@ -106,6 +106,18 @@ async def test_what_is_committed_before_cancels_it(client: httpx.AsyncClient) ->
     cancelled = await ended(client, key, "cancelled")
     assert "first" in cancelled["reason"]
     assert await types(client, key) == ["was_placed", "was_paid"]
+
+
+async def test_an_event_of_the_same_append_cancels_it_if_it_comes_behind_the_trigger(
+    client: httpx.AsyncClient,
+) -> None:
+    paid, expired = new_id(), new_id()
+    for key, order in ((paid, ("was_placed", "was_paid")), (expired, ("was_paid", "was_placed"))):
+        body = batch(*[(each, {}) for each in order])
+        assert (await client.post(f"/order/{key}", json=body)).status_code == 201
+    await ended(client, expired, "fired")
+    await ended(client, paid, "cancelled")
+    assert await types(client, paid) == ["was_placed", "was_paid"]
 
 
 async def test_one_that_is_refused_is_parked_and_can_be_run_again(client: httpx.AsyncClient) -> None:
