@@ -81,13 +81,13 @@ class Items:
         act: str,
         through: Through,
         done: Callable[[dict[str, Any]], str],
-        body: Mapping[str, str] | None = None,
+        body: Mapping[str, str | int] | None = None,
     ) -> None:
         """`done` says what the item is afterwards."""
         found = at_gateway(
             through.url,
             through.api_key,
-            lambda client: posted(client, ("_", self.path, item, act), dict(body or {})),
+            lambda client: posted(client, ("_", self.path, item, act), body or {}),
             as_json=through.as_json,
         )
         if through.as_json:

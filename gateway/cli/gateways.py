@@ -89,7 +89,7 @@ def fetched(
     return _decoded(client.call(get(segments, params or {})).content)
 
 
-def posted(client: Client, segments: tuple[str, ...], body: dict[str, str]) -> dict[str, Any]:
+def posted(client: Client, segments: tuple[str, ...], body: Mapping[str, object]) -> dict[str, Any]:
     """Likewise to a POST."""
     from gateway.client.calls import post
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -65,14 +66,15 @@ def run(
 @app.command()
 def move(
     schedule: IdArgument,
-    due_at: Annotated[str, typer.Argument(metavar="TIME", help="The new time, as in 2030-01-01T09:00:00Z.")],
+    due_at: Annotated[str, typer.Argument(metavar="TIME", help="The new time: RFC 3339 or Unix seconds.")],
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change the time at which a timer is due."""
-    through, body = Through(url, api_key, as_json), {"due_at": due_at}
-    TIMERS.act(schedule, "move", through, lambda _: f"due at {due_at}", body)
+    through = Through(url, api_key, as_json)
+    body = {"due_at": int(due_at) if re.fullmatch("[0-9]{1,15}", due_at) else due_at}
+    TIMERS.act(schedule, "move", through, lambda timer: f"due at {timer['due_at']}", body)
 
 
 def _row(timer: dict[str, Any]) -> list[str]:

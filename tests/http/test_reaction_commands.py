@@ -43,7 +43,9 @@ async def test_timers_are_listed_moved_run_and_cancelled(gateway: Served, shop: 
     assert all(each in listed.out for each in timers)
     assert (await run(sluice, "schedules", "list", "--type", "order", "--json")).json["items"] == []
     moved = await run(sluice, "schedules", "move", first, "2099-01-01T00:00:00Z")
-    assert (moved.code, moved.out) == (0, f"{first} is due at 2099-01-01T00:00:00Z\n")
+    assert (moved.code, moved.out) == (0, f"{first} is due at 2099-01-01T00:00:00.000Z\n")
+    moved = await run(sluice, "schedules", "move", first, "2000000000")
+    assert (moved.code, moved.out) == (0, f"{first} is due at 2033-05-18T03:33:20.000Z\n")
     assert (await run(sluice, "schedules", "cancel", second)).out == f"{second} is cancelled\n"
     assert (await run(sluice, "schedules", "run", first)).out == f"{first} is due now\n"
     await until(sluice, "schedules", first, "schedule", "fired")
