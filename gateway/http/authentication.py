@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
-from uuid import UUID
 
 from gateway.buckets import Buckets
 from gateway.catalog.catalog import Catalog
@@ -21,7 +20,6 @@ from gateway.http.request import TICKETED, Head, Receive, Refused
 from gateway.http.request import Scope as AsgiScope
 from gateway.http.routes import Route
 from gateway.http.tickets import as_stream, is_for, take_ticket
-from gateway.log.log import Log
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
 
@@ -30,12 +28,6 @@ _NO_TICKET = Refusal(
 )
 
 SUSPENDED = Refusal("tenant_suspended", "This tenant is suspended. Ask the operator of the gateway.")
-
-
-def not_stored(catalog: Catalog, log: Log, tenant_id: UUID) -> Refusal | None:
-    """Why nothing more of the tenant is stored: its storage is full, or it was suspended or deleted while a
-    request of it was read or waited."""
-    return SUSPENDED if catalog.resting(tenant_id) else log.storage.refusal(tenant_id.bytes)
 
 
 HELD_BACK_S = 2.0

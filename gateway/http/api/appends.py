@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 from uuid_utils import uuid4, uuid7
@@ -32,7 +33,7 @@ from gateway.aggregates.records import Records
 from gateway.appends import Append, Retry, same_append
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import Principal
+from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.events import Stream
@@ -40,13 +41,13 @@ from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.parents import Parents, parent_of
 from gateway.http.api.source_keys import SourceKeys
-from gateway.http.authentication import not_stored
+from gateway.http.authentication import SUSPENDED
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
 from gateway.names.records import key_of_content, record_of
-from gateway.outcomes import Conflict, OutcomeUnknown
+from gateway.outcomes import Conflict, Outcome, OutcomeUnknown
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
 from spec.violations import WEIGHT_MIN
@@ -80,6 +81,38 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str
 
 
+class EventContexts:
+    """What the events of a request take from outside, for every endpoint that appends."""
+
+    def __init__(self, log: Log, catalog: Catalog, config: Config) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._event_bytes_max = config.event_bytes_max
+        self._schema_work_max = config.schema_work_max
+
+    def of(
+        self, tenant: UUID, deployed: Deployed | None, correlation_id: bytes, *, importing: bool = False
+    ) -> EventContext:
+        """At this moment; `correlation_id` is 16 bytes."""
+        return EventContext(
+            tenant=tenant.bytes,
+            spec_rev=0 if deployed is None else deployed.revision,
+            now_ms=time.time_ns() // 1_000_000,
+            correlation_id=correlation_id,
+            mint=mint,
+            event_bytes_max=self._event_bytes_max,
+            schema_work_max=self._schema_work_max,
+            rewound=self._log.rewound(tenant.bytes),
+            not_stored=self._not_stored(tenant),
+            salt=b"" if deployed is None else deployed.salt,
+            importing=importing,
+        )
+
+    def _not_stored(self, tenant: UUID) -> Refusal | None:
+        """Its storage is full, or it was suspended or deleted while its request was read or waited."""
+        return SUSPENDED if self._catalog.resting(tenant) else self._log.storage.refusal(tenant.bytes)
+
+
 class Appends:
     def __init__(
         self,
@@ -97,14 +130,13 @@ class Appends:
         self._log = log
         self._records = records
         self._aside = aside
-        self._schema_work_max = config.schema_work_max
+        self._contexts = EventContexts(log, catalog, config)
         self._parents = parents
         self._aliases = aliases
         self._outcomes = outcomes
         self._catalog = catalog
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
-        self._event_bytes_max = config.event_bytes_max
 
     async def append(
         self,
@@ -143,18 +175,7 @@ class Appends:
                 await _send(send, call, refused(meant))
                 return
             place = meant
-        minting = EventContext(
-            tenant=principal.tenant.id.bytes,
-            spec_rev=deployed.revision,
-            now_ms=time.time_ns() // 1_000_000,
-            correlation_id=correlation_bytes,
-            mint=mint,
-            event_bytes_max=self._event_bytes_max,
-            schema_work_max=self._schema_work_max,
-            not_stored=not_stored(self._catalog, self._log, principal.tenant.id),
-            rewound=self._log.rewound(principal.tenant.id.bytes),
-            salt=deployed.salt,
-        )
+        minting = self._contexts.of(principal.tenant.id, deployed, correlation_bytes)
         judge = partial(compose, deployed.spec, place, asked, body, minting)
         append = judge() if is_light(place, body) else await self._judged_aside(principal, judge)
         batch, name = names.event_type is None, None
@@ -164,22 +185,28 @@ class Appends:
             mint_key = partial(minted_key, place.aggregate_type)
             answer, name = await self._append_child(principal, deployed.spec, parent, append, mint_key)
         else:
-            again = KEYS_AGAIN_MAX if place.minted else 0
-            first = creation(place, append, body) or append
-            try:
-                outcome = await self._records.append(first)
-                if first is not append and type(outcome) is Conflict:
-                    outcome = await self._records.append(append)
-                while type(outcome) is Conflict and again:
-                    append, again = _under_another_key(place.aggregate_type, append), again - 1
-                    outcome = await self._records.append(append)
-            except asyncio.CancelledError:  # a shutdown that waits no longer
-                outcome = OutcomeUnknown(append.append_id)
+            append, outcome = await self._submit(place, append, body)
             answer = await self._outcomes.of_append(
                 append, outcome, minimal=asked.minimal, batch=batch, only=principal.only
             )
         told = await self._with_aliases(call, answer, deployed.spec, body, name)
         await _send(send, call, told, self._log.rewound(principal.tenant.id.bytes))
+
+    async def _submit(self, place: Address, append: Append, body: bytes) -> tuple[Append, Outcome]:
+        """The append that was submitted last, and its outcome: where the gateway mints the key and it is
+        taken, the append is made once more under another."""
+        again = KEYS_AGAIN_MAX if place.minted else 0
+        first = creation(place, append, body) or append
+        try:
+            outcome = await self._records.append(first)
+            if first is not append and type(outcome) is Conflict:
+                outcome = await self._records.append(append)
+            while type(outcome) is Conflict and again:
+                append, again = _under_another_key(place.aggregate_type, append), again - 1
+                outcome = await self._records.append(append)
+        except asyncio.CancelledError:  # a shutdown that waits no longer
+            outcome = OutcomeUnknown(append.append_id)
+        return append, outcome
 
     async def _meant(self, principal: Principal, place: Address, body: bytes) -> Address | Refusal:
         """Where an append without a key goes: to what a foreign id stands for, to the aggregate of its

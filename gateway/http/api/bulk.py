@@ -38,12 +38,11 @@ from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http import response
 from gateway.http.api.aliases import Aliases
-from gateway.http.api.appends import mint, minted_key
+from gateway.http.api.appends import EventContexts, minted_key
 from gateway.http.api.bulk_responses import PIECE_BYTES, ConditionMissed, Doubted, Missed, as_line
 from gateway.http.api.bulk_run import Broken, Line, Run
 from gateway.http.api.several import place_in, receipt_of_several
 from gateway.http.api.source_keys import SOURCE, NamedLine, Names, SourceKeys
-from gateway.http.authentication import not_stored
 from gateway.http.correlation import correlation_id_of
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
@@ -114,8 +113,7 @@ class Bulk:
         self._aliases = aliases
         self._bulk_bytes_max = config.bulk_bytes_max
         self._line_bytes_max = config.body_bytes_max
-        self._event_bytes_max = config.event_bytes_max
-        self._schema_work_max = config.schema_work_max
+        self._contexts = EventContexts(log, catalog, config)
         too_large = f"The line is larger than {self._line_bytes_max} bytes."
         self._too_large = Fault(Refusal("too_large", too_large), None)
 
@@ -232,17 +230,8 @@ class Bulk:
 
     def _minting(self, request: _Request) -> tuple[Spec | None, EventContext]:
         deployed = self._catalog.deployed(request.principal.tenant.id)
-        minting = EventContext(
-            tenant=request.principal.tenant.id.bytes,
-            spec_rev=0 if deployed is None else deployed.revision,
-            now_ms=time.time_ns() // 1_000_000,
-            correlation_id=bytes.fromhex(request.correlation_id.replace("-", "")),
-            mint=mint,
-            event_bytes_max=self._event_bytes_max,
-            schema_work_max=self._schema_work_max,
-            not_stored=not_stored(self._catalog, self._log, request.principal.tenant.id),
-            salt=b"" if deployed is None else deployed.salt,
-        )
+        correlation_id = bytes.fromhex(request.correlation_id.replace("-", ""))
+        minting = self._contexts.of(request.principal.tenant.id, deployed, correlation_id)
         return None if deployed is None else deployed.spec, minting
 
     def _judged(

@@ -8,7 +8,6 @@ appended at a length that was read while no later record of the aggregate was kn
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -34,11 +33,10 @@ from gateway.config import Config
 from gateway.derived_ids import derived_id
 from gateway.errors import Refusal
 from gateway.events import Stream
-from gateway.http.api.appends import mint, minted_key
+from gateway.http.api.appends import EventContexts, minted_key
 from gateway.http.api.bulk import NDJSON, of_one_append
 from gateway.http.api.bulk_responses import as_line
 from gateway.http.api.reads import unavailable
-from gateway.http.authentication import not_stored
 from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.parameters import Parameters, uuid_of
@@ -114,6 +112,7 @@ class Imports:
         self._outcomes = outcomes
         self._aside = aside
         self._config = config
+        self._contexts = EventContexts(log, catalog, config)
         self._turns: WeakValueDictionary[tuple[UUID, str], asyncio.Lock] = WeakValueDictionary()
 
     async def post(self, request: Request) -> Response:
@@ -126,7 +125,9 @@ class Imports:
         if refusal is not None:
             raise Refused(refusal)
         body = await read_body(request.receive, self._config.body_bytes_max, self._config.body_timeout_s)
-        work = partial(_read, asked, deployed, self._context(principal, deployed, head, asked), body)
+        correlation_id = bytes.fromhex(correlation_id_of(head).replace("-", ""))
+        context = self._contexts.of(tenant, deployed, correlation_id, importing=asked.actor is None)
+        work = partial(_read, asked, deployed, context, body)
         try:
             lines = await self._aside.run(tenant.bytes, work)
             told = await self._imported(tenant, asked, lines)
@@ -136,22 +137,6 @@ class Imports:
             raise Refused(unavailable()) from trouble
         headers = {"sluice-api": "1", **{name.decode(): value.decode() for name, value in PRIVATE}}
         return Response(b"".join(told), 200, headers, media_type=NDJSON.decode())
-
-    def _context(
-        self, principal: Principal, deployed: Deployed | None, head: Head, asked: _Asked
-    ) -> EventContext:
-        return EventContext(
-            tenant=principal.tenant.id.bytes,
-            spec_rev=0 if deployed is None else deployed.revision,
-            now_ms=time.time_ns() // 1_000_000,
-            correlation_id=bytes.fromhex(correlation_id_of(head).replace("-", "")),
-            mint=mint,
-            event_bytes_max=self._config.event_bytes_max,
-            schema_work_max=self._config.schema_work_max,
-            not_stored=not_stored(self._catalog, self._log, principal.tenant.id),
-            salt=b"" if deployed is None else deployed.salt,
-            importing=asked.actor is None,
-        )
 
     async def _imported(self, tenant: UUID, asked: _Asked, lines: Sequence[_Line]) -> list[bytes]:
         imported = Import(self._pool, tenant, asked.declared.name, asked.id)

@@ -6,7 +6,6 @@ Owns: how such a request is read and answered. Must not know how it is judged (a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -28,9 +27,8 @@ from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
-from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
+from gateway.http.api.appends import KEYS_AGAIN_MAX, EventContexts, correlation, minted_key
 from gateway.http.api.source_keys import SOURCE, NamedBody, SourceKeys
-from gateway.http.authentication import not_stored
 from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.log.append.pending import Waiter
@@ -68,8 +66,7 @@ class SeveralAppends:
         self._aside = aside
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
-        self._event_bytes_max = config.event_bytes_max
-        self._schema_work_max = config.schema_work_max
+        self._contexts = EventContexts(log, catalog, config)
 
     async def append(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Refused."""
@@ -103,7 +100,7 @@ class SeveralAppends:
         if not is_light(body, deployed.spec.weight):
             return None
         tenant, spec = principal.tenant.id.bytes, deployed.spec
-        minting = self._minting(principal.tenant.id, deployed, correlation_id)
+        minting = self._contexts.of(principal.tenant.id, deployed, correlation_id)
         place_of = partial(place_in, self._log, tenant)
         judged = judge_ordinary(spec, asked, body, minting, minted_key, place_of)
         return None if judged is None else (partial(_again, spec, asked, body, minting, place_of), judged)
@@ -193,7 +190,7 @@ class SeveralAppends:
         aliases: Mapping[tuple[str, str], str | Refusal],
     ) -> Callable[[], Several | Fault]:
         tenant = principal.tenant.id.bytes
-        minting = self._minting(principal.tenant.id, deployed, correlation_id)
+        minting = self._contexts.of(principal.tenant.id, deployed, correlation_id)
         return partial(
             judge_several,
             None if deployed is None else deployed.spec,
@@ -203,19 +200,6 @@ class SeveralAppends:
             minted_key,
             aliases,
             partial(place_in, self._log, tenant),
-        )
-
-    def _minting(self, tenant: UUID, deployed: Deployed | None, correlation_id: bytes) -> EventContext:
-        return EventContext(
-            tenant.bytes,
-            0 if deployed is None else deployed.revision,
-            time.time_ns() // 1_000_000,
-            correlation_id,
-            mint,
-            self._event_bytes_max,
-            self._schema_work_max,
-            not_stored=not_stored(self._catalog, self._log, tenant),
-            salt=b"" if deployed is None else deployed.salt,
         )
 
     async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
