@@ -316,6 +316,26 @@ async def test_a_field_of_json_is_appended_as_it_was_written_or_refused(
             assert why in sent.text
 
 
+async def test_an_event_is_appended_at_the_length_that_the_form_expects(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    key = new_id()
+    form = {"csrf": await token_of(signed_in), "actor_type": "user", "actor_id": new_id(), "data": "{}"}
+    for expected, status, said in (
+        ("0", 303, ""),
+        ("0", 409, "Concurrent write detected."),
+        ("one", 422, "metadata.previous_length"),
+        ("1", 303, ""),
+    ):
+        sent = await signed_in.post(
+            f"{CONSOLE}/aggregates/order/{key}/append",
+            data={**form, "event_type": "was_noted", "previous_length": expected, "once": new_id()},
+        )
+        assert (sent.status_code, said in sent.text) == (status, True), expected
+    async with new_client(gateway.url, shop.read) as client:
+        assert (await client.get(f"/order/{key}/length")).json()["length"] == 2
+
+
 @pytest.mark.parametrize("key", ["admin", "write", "read"])
 async def test_a_menu_leads_only_to_pages_that_the_key_opens(
     person: httpx.AsyncClient, shop: Account, key: str

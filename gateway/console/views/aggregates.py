@@ -132,9 +132,9 @@ async def form(visit: Visit) -> Page:
     return await _form(visit, {}, None)
 
 
-async def _form(visit: Visit, given: Mapping[str, str], error: str | None) -> Page:
-    """`error` is what the API said of what was sent. There is a form only of an event type that the key may
-    read of."""
+async def _form(visit: Visit, given: Mapping[str, str], error: str | None, status: int = 422) -> Page:
+    """`error` and `status` are what the API answered to what was sent. There is a form only of an event type
+    that the key may read of."""
     answer = await visit.api.get("/_/spec")
     if not answer.done:
         return Page("problem.html", {"error": error or answer.error}, answer.status)
@@ -156,7 +156,7 @@ async def _form(visit: Visit, given: Mapping[str, str], error: str | None) -> Pa
             "given": given,
             "error": error,
         },
-        422 if error else 200,
+        status if error else 200,
     )
 
 
@@ -166,16 +166,14 @@ async def append(visit: Visit) -> Page | Goto:
     data, fault = data_of(types.get(event_type, {}).get("schema", {}), visit.form)
     if fault:
         return await _form(visit, visit.form, fault)
-    body = {
-        "data": data,
-        "metadata": {
-            "actor": {"type": visit.form.get("actor_type", ""), "id": visit.form.get("actor_id", "").strip()}
-        },
+    metadata: dict[str, Any] = {
+        "actor": {"type": visit.form.get("actor_type", ""), "id": visit.form.get("actor_id", "").strip()}
     }
     if previous := visit.form.get("previous_length"):
-        body["previous_length"] = number(previous, -1)
+        metadata["previous_length"] = number(previous, -1)
+    body = {"data": data, "metadata": metadata}
     path = path_of(visit.name("type"), visit.name("id"), event_type)
     answer = await visit.api.ask("POST", path, body=body, idempotency_key=visit.form.get("once", _NEVER))
     if not answer.done:
-        return await _form(visit, visit.form, words(answer))
+        return await _form(visit, visit.form, words(answer), answer.status)
     return Goto(path_of("aggregates", visit.name("type"), visit.name("id")))
