@@ -1,7 +1,8 @@
 """16 writers, two gateways, two relays, all killed at random; Redis wiped, Postgres restarted, definitions
 changed. Does each list, projection and join equal a fold of what is committed, at every look?
 
-python -m tests.following --minutes 1 --seed 7 python -m tests.following --minutes 0.3 --bad NAME, --all-bad
+    python -m tests.following --minutes 1 --seed 7
+    python -m tests.following --minutes 0.3 --bad NAME, --all-bad
 """
 
 from __future__ import annotations

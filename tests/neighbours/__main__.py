@@ -36,7 +36,11 @@ async def _run(seconds: float, names: list[str], settings: dict[str, str]) -> in
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.neighbours", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.neighbours",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--only", nargs="*", default=[], choices=[each.name for each in ATTACKS])
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")

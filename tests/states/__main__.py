@@ -1,7 +1,8 @@
 """Writers on long and short streams; handlers and upcasters are deployed again and again, gateways killed,
 Redis and histories lost. Is each state that is read the fold of what is committed?
 
-python -m tests.states --seconds 60 --seed 7 python -m tests.states --seconds 40 --bad NAME, --all-bad
+    python -m tests.states --seconds 60 --seed 7
+    python -m tests.states --seconds 40 --bad NAME, --all-bad
 """
 
 from __future__ import annotations
