@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
 from collections.abc import Callable
@@ -9,7 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
+from gateway.log.redis import servers
+from gateway.log.redis.servers import Server, connect, pack
 from gateway.relay.targets.contract import Confirmed, Failed
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
@@ -68,9 +72,8 @@ async def test_a_stream_is_written_to_a_server_with_the_certificate_of_the_name(
             assert isinstance(outcome, Failed) and "certificate" in outcome.why
 
 
-async def test_certificate_authorities_are_read_once_for_all_streams_and_beside_the_event_loop(
-    certified: Certified, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def readers_of_authorities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads that read them from here on."""
     readers: list[int] = []
     read = ssl.create_default_context
 
@@ -78,8 +81,15 @@ async def test_certificate_authorities_are_read_once_for_all_streams_and_beside_
         readers.append(threading.get_ident())
         return read()
 
+    monkeypatch.setattr(ssl, "create_default_context", noted)
+    return readers
+
+
+async def test_certificate_authorities_are_read_once_for_all_streams_and_beside_the_event_loop(
+    certified: Certified, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with door(urlsplit(redis_url).path, tls=certified("localhost")) as entry:
-        monkeypatch.setattr(ssl, "create_default_context", noted)
+        readers = readers_of_authorities(monkeypatch)
         for _ in range(2):
             declared = RedisStream(f"rediss://localhost:{entry.port}/0", f"tls:{new_id()}")
             target = RedisStreamTarget(declared, allow_private=True, timeout_s=5.0)
@@ -87,3 +97,31 @@ async def test_certificate_authorities_are_read_once_for_all_streams_and_beside_
             await target.close()
     assert len(readers) == 1
     assert threading.get_ident() not in readers
+
+
+async def test_certificates_of_the_gateways_redis_are_read_beside_the_event_loop_and_again_after_a_while(
+    certified: Certified, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with door(urlsplit(redis_url).path, tls=certified("localhost")) as entry:
+        readers = readers_of_authorities(monkeypatch)
+        client = connect(f"rediss://localhost:{entry.port}/0", 5.0, 2)
+        server = Server(client)
+        found = await asyncio.gather(*[server.send(pack(("PING",))) for _ in range(3)], client.ping())
+        assert found == [[b"PONG"], [b"PONG"], [b"PONG"], True]
+        assert len(readers) == 1
+        monkeypatch.setattr(servers, "CERTIFICATES_READ_S", 0.0)
+        await server.close()
+        await server.send(pack(("PING",)))
+        await server.aclose()
+    assert len(readers) == 2
+    assert threading.get_ident() not in readers
+
+
+async def test_a_redis_with_the_certificate_of_another_name_is_refused(
+    certified: Certified, redis_url: str
+) -> None:
+    async with door(urlsplit(redis_url).path, tls=certified("elsewhere.example.com")) as entry:
+        server = Server(connect(f"rediss://localhost:{entry.port}/0", 5.0, 1))
+        with pytest.raises(RedisConnectionError, match="certificate"):
+            await server.send(pack(("PING",)))
+        await server.aclose()
