@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
@@ -52,6 +51,7 @@ from gateway.http.ops import Ops, ops_listening
 from gateway.inbound.intake import Intake
 from gateway.inbound.recorder import recording
 from gateway.inbound.verify.amazon import Amazon
+from gateway.json_values import decode_data
 from gateway.log import postgres
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
@@ -128,7 +128,7 @@ async def gateway(
                 states_of_names = Folder(log, aside, config.state_bytes_max)
 
                 async def state_of(stream: Stream, deployed: Deployed) -> object:
-                    return msgspec.json.decode((await states_of_names.committed(stream, deployed)).data_json)
+                    return decode_data((await states_of_names.committed(stream, deployed)).data_json)
 
                 projects = ProjectKeys(log, pool, state_of)
                 assigner = Assigner(log, catalog, store, writer, projects)

@@ -14,18 +14,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn
 
 import msgspec
 
+from gateway.json_values import integer, number
+
 DEPTH_MAX: Final = 64
 """Levels of arrays and objects in one body, the outermost included: no real event comes near, and every
 recursive reader further on is safe below it."""
-
-INTEGER_DIGITS_MAX: Final = 4300
-"""Longest integer kept as an `int`: Python's own default limit, beyond which `str` and the schema validator
-fail. A longer one becomes a `Decimal`, whose cost is linear."""
 
 FAST_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 """What msgspec raises on a text that it cannot decode (UnicodeDecodeError is a ValueError)."""
@@ -54,8 +51,7 @@ _encode = msgspec.json.Encoder().encode
 def decode(body: bytes) -> object | Malformed:
     """The value of a strict JSON text. Never raises.
 
-    An integer is an `int` up to `INTEGER_DIGITS_MAX` digits, any other number a `float`; what does not fit
-    is a `Decimal`.
+    Its numbers are as in `gateway.json_values`.
     """
     if crowded(body):
         return CROWDED
@@ -208,24 +204,10 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _integer(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= INTEGER_DIGITS_MAX else Decimal(digits)
-
-
-def _number(digits: str) -> float | Decimal:
-    number = float(digits)
-    if number - number == 0:  # neither infinite nor NaN
-        return number
-    try:
-        return Decimal(digits)
-    except InvalidOperation:  # an exponent of more than 18 digits: the greatest there is stands for it
-        return Decimal("-1e999999999999999999" if digits[0] == "-" else "1e999999999999999999")
-
-
 def _constant(name: str) -> NoReturn:
     raise _Unlawful(f"The body is not valid JSON: {name} is not a JSON number.")
 
 
 _SCANNER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_constant
+    object_pairs_hook=_object, parse_int=integer, parse_float=number, parse_constant=_constant
 )

@@ -25,6 +25,7 @@ from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed, tenant_of
 from gateway.errors import Refusal
 from gateway.events import Event, Stream
+from gateway.json_values import decode_data
 from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
 from gateway.names.content import Grade
@@ -304,7 +305,7 @@ def _records(append: Append, declared: AggregateType) -> list[Record | None]:
     assert declared.identity is not None
     key = append.stream.key
     return [
-        record_of(declared.identity, msgspec.json.decode(event.payload or b"null"), key, event.type)
+        record_of(declared.identity, decode_data(event.payload or b"null"), key, event.type)
         for event in append.events
     ]
 
@@ -315,7 +316,7 @@ def _records_of_several(append: Append, rules: Mapping[int, IdentityRule]) -> di
     for n, event in enumerate(append.events):
         which = 0 if append.spread is None else append.spread.order[n]
         if which in rules:
-            data = msgspec.json.decode(event.payload or b"null")
+            data = decode_data(event.payload or b"null")
             found[n] = record_of(rules[which], data, append.streams[which].key, event.type)
     return found
 

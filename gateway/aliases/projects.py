@@ -13,7 +13,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-import msgspec
 
 from gateway.aggregates.records import of_projects
 from gateway.aliases.kinds import Aggregate, value_at
@@ -22,6 +21,7 @@ from gateway.appends import Append
 from gateway.catalog.model import Deployed
 from gateway.errors import Refusal
 from gateway.events import Stream
+from gateway.json_values import decode_data
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
 from gateway.outcomes import Declined, NotCommitted
@@ -68,7 +68,7 @@ class ProjectKeys:
         if await self._log.length(stream):
             return None
         first = 0 if append.spread is None else append.spread.order.index(which)
-        key = value_at(projects.key, msgspec.json.decode(append.events[first].payload or b"null"))
+        key = value_at(projects.key, decode_data(append.events[first].payload or b"null"))
         data = "data" if append.is_single else f"events[{first}].data"
         path = ".".join([data, *map(str, projects.key.fields)])
         if not isinstance(key, str) or not _KEY.fullmatch(key):

@@ -17,9 +17,9 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-import msgspec
 
 from gateway.events import Stream
+from gateway.json_values import decode_data
 from gateway.log.read.ranges import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
@@ -103,7 +103,7 @@ class Snapshot:
         columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
         rows = await self._connection.fetch(statement("first_data"), self._uuid, *columns)
         return {
-            (row["aggregate_type"], row["aggregate_id"]): msgspec.json.decode(row["payload"] or b"null")
+            (row["aggregate_type"], row["aggregate_id"]): decode_data(row["payload"] or b"null")
             for row in rows
         }
 

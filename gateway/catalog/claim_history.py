@@ -17,6 +17,7 @@ import msgspec
 from gateway.catalog.closing import close
 from gateway.catalog.database import statement
 from gateway.catalog.spec_use import Conflict, present, recorded_of
+from gateway.json_values import decode_data
 from gateway.names.claims import claims_of
 from gateway.names.unique import Holders
 from spec.changes import claiming_events, reclaimed
@@ -97,7 +98,7 @@ class ClaimHistory:
                 continue
             self._events += 1
             payload = await present(self._tenant_id, row["aggregate_type"], event_type, row)
-            data, tenant = msgspec.json.decode(payload), self._tenant_id.bytes
+            data, tenant = decode_data(payload), self._tenant_id.bytes
             found = claims_of(event_type, row["aggregate_type"], 0, data, tenant, salt)
             if not isinstance(found, TagFault):
                 self._claim(row, *found)

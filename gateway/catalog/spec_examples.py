@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.catalog.database import statement
 from gateway.events import Event, Recorded, Stream, revised
+from gateway.json_values import decode_data
 from gateway.state import upcast
 from spec.errors import Faults, Report, TooManyFaults, below
 from spec.model import EventType, Spec
@@ -92,7 +93,7 @@ def _try(
 ) -> None:
     said: list[str] = []
     brought = upcast(_event(declared.name, revision, example), declared, lambda _, why: said.append(why))
-    violation = declared.violation(msgspec.json.decode(brought.event.payload or b"null"))
+    violation = declared.violation(decode_data(brought.event.payload or b"null"))
     if violation is not None:
         why = (
             f"Example {number} of the schema of revision {revision} becomes data that the present schema "

@@ -20,6 +20,7 @@ import msgspec
 from gateway.catalog.database import statement
 from gateway.catalog.spec_use import recorded_of
 from gateway.events import Recorded, Stream
+from gateway.json_values import decode_data
 from gateway.state import EMPTY, STATE_BYTES_MAX, Folded, HandlerError, declared_in, fold, presenting, upcast
 from gateway.state.values import plain, raw, spelled
 from spec.differences import Difference, differences
@@ -265,7 +266,7 @@ def _judge(spec: Spec, recorded: Recorded, trial: Trial) -> None:
     payload = upcast(recorded, declared).event.payload
     if payload is None:
         return
-    violation = declared.violation(msgspec.json.decode(payload))
+    violation = declared.violation(decode_data(payload))
     if violation is None:
         return
     trial.refused += 1

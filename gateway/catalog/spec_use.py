@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
-
 from gateway.catalog.database import statement
 from gateway.events import Event, Recorded, Stream, revised
+from gateway.json_values import decode_data
 from gateway.state import upcast
 from spec.changes import Removal, Reread, lowered, rechecked, references, reread
 from spec.endless import endless_sagas
@@ -220,11 +219,11 @@ async def _hold(declared: EventType, tally: _Tally, row: Any, payload: bytes) ->
     """Only the first violation is worded: words take several times as long as finding that there is one."""
     judge = declared.violation if not tally.first else declared.compiled.is_violated
     if declared.is_light(payload):
-        violation = judge(msgspec.json.decode(payload))
+        violation = judge(decode_data(payload))
     elif declared.compiled.work(payload) > _WORK_MAX:
         return
     else:
-        violation = await asyncio.to_thread(judge, msgspec.json.decode(payload))
+        violation = await asyncio.to_thread(judge, decode_data(payload))
     tally.checked += 1
     if violation:
         tally.unfit += 1

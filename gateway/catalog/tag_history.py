@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
-
 from gateway.appends import tag_key
 from gateway.catalog.database import statement
 from gateway.catalog.spec_use import (
@@ -24,6 +22,7 @@ from gateway.catalog.spec_use import (
     Use,
     present,
 )
+from gateway.json_values import decode_data
 from spec.changes import Retagged, retagged
 from spec.errors import below
 from spec.model import AggregateType, Spec
@@ -116,7 +115,7 @@ async def pages_of_tags(
         for row in rows:
             if row["payload"] is None or row["type"] not in rules:
                 continue
-            for data in map(msgspec.json.decode, await readings(row)):
+            for data in map(decode_data, await readings(row)):
                 for rule in rules[row["type"]]:
                     tags = tags_of((rule,), data, salt)
                     if tags and not isinstance(tags, TagFault):

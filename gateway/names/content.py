@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -133,9 +134,10 @@ def _plain(value: object) -> Any:
     if isinstance(value, bool | str) or value is None:
         return value
     try:
-        return _integer(str(value)) if isinstance(value, int) else float(str(value))
+        number = _integer(str(value)) if isinstance(value, int) else float(str(value))
     except (ValueError, OverflowError):
         return f"\0{value}"
+    return number if math.isfinite(number) else f"\0{value}"
 
 
 def grade(record: Identity, prior: Identity | None) -> Grade:

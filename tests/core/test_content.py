@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from decimal import Decimal
 from hashlib import sha256
 
 import pytest
@@ -303,6 +304,7 @@ def test_properties_that_are_texts_count_as_they_are() -> None:
         ([1, {"b": "x", "a": [False, None]}], '[1,{"a":[false,null],"b":"x"}]'),
         (2**53 + 1, r'"\u00009007199254740993"'),
         (10**400, r'"\u00001' + "0" * 400 + '"'),
+        (Decimal("1e400"), r'"\u00001E+400"'),
     ],
 )
 def test_other_properties_count_as_their_canonical_json_and_are_no_text(

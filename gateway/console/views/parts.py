@@ -13,6 +13,7 @@ import msgspec
 from gateway.console.api import Answer, Query, Read
 from gateway.console.line_changes import text_of
 from gateway.console.pages import Visit
+from gateway.json_values import decode_data
 from spec.errors import Report
 from spec.tags import TagFault, read_tags, tags_of
 
@@ -80,7 +81,7 @@ def tags_of_event(types: Mapping[str, Any], event: Mapping[str, Any]) -> list[st
 
 def whole(event: Mapping[str, Any]) -> dict[str, Any]:
     """With its data as values, where a page of events has them as JSON."""
-    return {**event, "data": msgspec.json.decode(event["data"])}
+    return {**event, "data": decode_data(bytes(event["data"]))}
 
 
 def words(answer: Answer) -> str:

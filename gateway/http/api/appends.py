@@ -44,6 +44,7 @@ from gateway.http.api.source_keys import SourceKeys
 from gateway.http.authentication import SUSPENDED
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Head, Receive, Refused, Send, check_json_body, read_body
+from gateway.json_values import decode_data
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
 from gateway.names.records import key_of_content, record_of
@@ -391,7 +392,7 @@ def content_of_first(declared: AggregateType, body: bytes) -> str | None:
     """The content of a batch's first event; None where it has none, or can't be read."""
     try:
         first = msgspec.json.decode(body, type=_First).events[0]
-        data = msgspec.json.decode(first.data)
+        data = decode_data(bytes(first.data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
         return None
     record = None if declared.identity is None else record_of(declared.identity, data, "", first.type)
