@@ -44,6 +44,9 @@ class _Turns:
 
 
 class Aside:
+    """Threads for work that would hold up the event loop. Of a tenant one job runs, and `waiting_max` wait,
+    each for `wait_s` seconds at most."""
+
     def __init__(self, waiting_max: int, wait_s: float) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="aside")
         self._turns: dict[bytes, _Turns] = {}

@@ -124,6 +124,7 @@ class Reread:
 
 
 def reread(old: Spec, new: Spec) -> tuple[Reread, ...]:
+    """Stored events and names that `new` reads otherwise than `old`."""
     found = []
     for name, old_type in old.aggregate_types.items():
         place = below("", "aggregate_types", name, "events")

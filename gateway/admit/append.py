@@ -328,6 +328,8 @@ def is_light(place: Address, body: bytes) -> bool:
 def schemas_fault(
     types: tuple[EventType, ...], envelope: Envelope, work_max: int, *, single: bool
 ) -> Refusal | None:
+    """The first of the data that its schema refuses, or that would take more than `work_max` comparisons
+    together with those before."""
     work, one = 0, len(types) == 1
     n = -1  # of one event, `enumerate` and `zip` cost as much as the check
     for event in envelope.events:

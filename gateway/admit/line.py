@@ -88,6 +88,7 @@ def is_several(line: bytes) -> bool:
 def judge_several_line(
     spec: Spec | None, line: bytes, minting: EventContext, of: OfSeveral
 ) -> SeveralLine | Fault:
+    """A line that is an append over several aggregates, which may name an Idempotency-Key."""
     value = decode(line)
     if isinstance(value, Malformed):
         return Fault(Refusal("invalid_json", value.reason.replace("The body", "The line", 1)), None)

@@ -61,6 +61,8 @@ def _events_sent(value: object) -> list[tuple[int, dict[str, Any]]]:
 
 
 def names_fault(spec: Spec | None, value: object, aliases: Aliases) -> Refusal | None:
+    """The first refusal of the names in a body's events, in the order of the contract: reserved types,
+    unknown aggregate types, unknown event types, keys, keys that content makes."""
     events = _events_sent(value)
     for n, event in events:
         name = event.get("type")

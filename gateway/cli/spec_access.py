@@ -140,6 +140,8 @@ def over_http(
     below: str = "",
     if_revision: int | None = None,
 ) -> dict[str, Any]:
+    """The answer of /_/spec or of a path `below` it, a refusal too. Raises ConfigError where the key can't be
+    sent, CatalogError where no gateway answers."""
     import httpx
 
     from gateway.client import Refused

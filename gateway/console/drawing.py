@@ -50,6 +50,7 @@ Arrow = tuple[End, End, str]
 
 
 def drawn(columns: Iterable[Iterable[Part]], arrows: Iterable[Arrow]) -> Drawing:
+    """Boxes in columns from left to right, BOXES_MAX at most, and a line for each arrow between two."""
     boxes: dict[End, Box] = {}
     tallest = count = 0
     for x, column in enumerate(columns):

@@ -30,6 +30,7 @@ def text_of(value: object) -> str:
 
 
 def changes(before: object, after: object) -> Sequence[Line]:
+    """The lines of both as JSON, removed, added or near a change; empty where they are equal."""
     old_text, new_text = text_of(before), text_of(after)
     if max(len(old_text), len(new_text)) > TEXT_CHARS_MAX:
         return _TOO_LONG if old_text != new_text else ()

@@ -100,6 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan_of(spec: Spec, source: Source) -> Plan:
+    """What is the same for all deliveries of a source; what the spec does not allow is a Quarantine in it."""
     target = source.target
     key: str | Quarantine | None = None
     event_type: EventType | Quarantine | None = None

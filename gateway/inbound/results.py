@@ -77,6 +77,7 @@ Result = Answered | Rejected | Accepted | Deferred
 
 
 def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
+    """What the outcome of its append means for a delivery."""
     match outcome:
         case Appended():
             return outcome

@@ -9,6 +9,8 @@ from gateway.config import Config
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Names end in their units: `_s` seconds, `_bytes_max` bytes."""
+
     sequence_appends_max: int
     sequence_bytes_max: int
     commit_rows_max: int

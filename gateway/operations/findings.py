@@ -38,6 +38,8 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
+    """Of one instance: each server as it was found, and each promise with whether it holds."""
+
     findings: Sequence[Finding]
     promises: Sequence[Promise]
 

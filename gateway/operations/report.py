@@ -37,6 +37,8 @@ INVARIANTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
+    """`where` names the row, entry or key that breaks the invariant, `what` is a sentence."""
+
     invariant: str
     partition: int | None
     where: str

@@ -25,6 +25,8 @@ SPECS_KEPT: Final = 64
 
 
 class Specs:
+    """Specs of tenants by revision, from the catalog or from Postgres; the last SPECS_KEPT stay in memory."""
+
     def __init__(self, pool: asyncpg.Pool, catalog: Catalog) -> None:
         self._pool = pool
         self._catalog = catalog

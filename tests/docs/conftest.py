@@ -14,7 +14,7 @@ import pytest
 
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
-from tests.docs.pages import Example, call_of, check
+from tests.docs.pages import Example, call_of, check, examples
 from tests.support.accounts import open_account
 from tests.support.servers import Servers
 from tests.support.serving import serving, until_ready
@@ -34,8 +34,22 @@ class Reader:
     servers: Servers
     variables: dict[str, str]
 
+    async def follow_page(self, page: str) -> int:
+        """Does every example of a page, named from the root of the project, in order; returns how many there
+        are. Fails at the first whose answer is not as shown."""
+        followed = 0
+        for example in examples((ROOT / page).read_text()):
+            try:
+                await self.follow(example)
+            except AssertionError as fault:
+                raise AssertionError(f"{page}, line {example.line}: {fault}") from fault
+            followed += 1
+        return followed
+
     async def follow(self, example: Example) -> None:
-        """Fails where the answer is not as shown."""
+        """Fails where the answer is not as shown. `$POSITION` is the end of the feed at its first use."""
+        if "$POSITION" in example.command and "POSITION" not in self.variables:
+            self.variables["POSITION"] = await self._position()
         call = call_of(example.command.replace("http://127.0.0.1:8017", "$URL"), self.variables)
         hanging = None if example.hanging is None else getattr(self.servers, example.hanging)
         async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=False) as client:
@@ -48,6 +62,13 @@ class Reader:
             finally:
                 hanging.resume()
             await until_ready(self.url)
+
+    async def _position(self) -> str:
+        name, value = self.variables["AUTH"].split(": ")
+        async with httpx.AsyncClient(trust_env=False) as client:
+            page = await client.get(f"{self.url}/_/feed", headers={name: value})
+        text: str = page.json()["position"]
+        return text
 
 
 @pytest.fixture
