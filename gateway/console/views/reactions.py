@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.console.api import Answer, path_of
 from gateway.console.pages import Goto, Page, Visit
-from gateway.console.views.parts import PAGE, filter_of, shown, words
+from gateway.console.views.parts import PAGE, filter_of, number, shown, words
 
 
 async def schedules(visit: Visit) -> Page:
@@ -55,7 +55,9 @@ async def _act_on_reaction(visit: Visit, which: str, acts: frozenset[str], for_g
         return Page("problem.html", {"error": "There is no such act."}, 404)
     if act in for_good and visit.form.get("sure") != "yes":
         return await _reactions(visit, which, None, (identifier, act))
-    body = {"due_at": visit.form.get("due_at", "")} if act == "move" else {}
+    due_at = visit.form.get("due_at", "")
+    seconds = number(due_at, -1)  # Unix, as the API takes them, too
+    body = {"due_at": due_at if seconds < 0 else seconds} if act == "move" else {}
     answer = await visit.api.ask("POST", path_of("_", which, identifier, act), body=body)
     return (
         Goto(f"/{which}{filter_of(_wanted(visit))}")
