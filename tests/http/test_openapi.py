@@ -429,6 +429,7 @@ async def test_it_asks_for_a_key_and_a_spec(
         refused(await client.post("/_/openapi.json"), 405, "method_not_allowed")
 
 
+@pytest.mark.timeout(RUN_S + 60)
 async def test_a_running_gateway_does_what_its_document_says(
     child: Child, outbox: asyncpg.Pool, tmp_path: Path
 ) -> None:
