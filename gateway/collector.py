@@ -1,4 +1,4 @@
-"""How often a process looks for objects that refer to each other."""
+"""How often a process runs the garbage collector."""
 
 from __future__ import annotations
 

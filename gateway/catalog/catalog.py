@@ -1,4 +1,4 @@
-"""What a gateway knows of the catalog: who a key is, which spec a tenant has. Postgres' clock keeps it true.
+"""The catalog in memory: the principal of each key, the spec of each tenant. Postgres' clock keeps it true.
 
 Owns the cache and its freshness: `refresh` is called once a second, follows the clock, and drops or reloads
 what changed. A gateway cut off from Postgres for `STALE_S` honours no key any more, since it can't know which

@@ -1,4 +1,4 @@
-"""Keys that memory does not tell are asked for here, many by one statement.
+"""Looks up keys that are not in memory in Postgres, many by one statement.
 
 Owns: who waits for which key. One statement is under way at a time, on connections that serve nothing else: a
 flood of unknown keys can't keep the catalog from following its clock. How many may wait is for the caller

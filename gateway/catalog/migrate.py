@@ -1,4 +1,4 @@
-"""Prepares the database: versioned SQL files in order, then who this instance is.
+"""Prepares the database: versioned SQL files in order, then the identity of the instance.
 
 Owns `schema_version`, the first rows of `instance` and `partition_log`. A released file is never edited: what
 it made stands in databases out there, so its digest is kept and compared.

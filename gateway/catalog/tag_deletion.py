@@ -1,5 +1,5 @@
-"""The tags of a tenant that is going. A tag is stored as a hash, with the seq of its event and nothing of the
-tenant, so its row is found by what the event says.
+"""The tags of a tenant that is being deleted. A tag is stored as a hash, with the seq of its event and
+without the tenant, so its row is found by the content of the event.
 
 Owns which declarations count: those of all revisions of the tenant's spec, on the data as they are stored and
 as the newest spec sees them, since tags come from appends and from backfills.

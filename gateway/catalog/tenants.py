@@ -1,4 +1,4 @@
-"""Tenants: whose events they are. A tenant is created once and never renamed; it may be suspended, and
+"""Tenants, the owners of events. A tenant is created once and never renamed; it may be suspended, and
 deleted.
 
 A tenant that is deleted is emptied in steps (`delete_step`), which gateways take once all of them have

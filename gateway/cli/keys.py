@@ -1,4 +1,4 @@
-"""`sluice keys`: who may call."""
+"""`sluice keys`: API keys."""
 
 from __future__ import annotations
 

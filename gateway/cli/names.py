@@ -1,4 +1,4 @@
-"""`sluice names`: what people call aggregates: looked up, listed, brought in and out, retired."""
+"""`sluice names`: aliases of aggregates: look up, list, import, export, retire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice projections`: how lists and projections stand, and what an operator does about them."""
+"""`sluice projections`: the state of lists and projections, and how an operator changes it."""
 
 from __future__ import annotations
 

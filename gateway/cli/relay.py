@@ -1,4 +1,4 @@
-"""`sluice relay`: what delivers subscriptions, and what an operator does about them."""
+"""`sluice relay`: the process that delivers subscriptions, and how an operator handles deliveries."""
 
 from __future__ import annotations
 

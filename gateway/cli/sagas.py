@@ -1,4 +1,4 @@
-"""`sluice sagas`: how sagas stand, through a running gateway."""
+"""`sluice sagas`: the state of sagas, through a running gateway."""
 
 from __future__ import annotations
 

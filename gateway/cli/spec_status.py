@@ -1,4 +1,4 @@
-"""`sluice spec status`: how far what rests on the deployed spec has followed it."""
+"""`sluice spec status`: how many long streams have a kept state by the deployed handlers."""
 
 from __future__ import annotations
 

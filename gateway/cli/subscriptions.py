@@ -1,4 +1,4 @@
-"""`sluice subscriptions`: what goes out, and where to."""
+"""`sluice subscriptions`: events that go out, and their targets."""
 
 from __future__ import annotations
 

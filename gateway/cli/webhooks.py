@@ -1,4 +1,4 @@
-"""`sluice webhooks`: what came in, what is in quarantine and why, replays, and signed requests for a test."""
+"""`sluice webhooks`: deliveries, quarantine with its reasons, replays, and signed requests for a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/_/metrics: who may see it, and the page; and what is done with every answer.
+"""/_/metrics: the page, and the token that opens it; and the metrics of every answer.
 
 The page shows all tenants, so no tenant's key opens it on the port that clients use: only the token of
 SLUICE_METRICS_TOKEN, which under `sluice dev` is the admin key that it made itself.

@@ -1,4 +1,4 @@
-"""The audit that never ends: Postgres' rows, beside a gateway's work, at a rate that is not felt."""
+"""The continuous audit: checks Postgres' rows in the background of a gateway, slowly."""
 
 from __future__ import annotations
 

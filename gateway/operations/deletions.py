@@ -1,4 +1,4 @@
-"""Tenants that are going are emptied, step by step, beside all other work.
+"""Empties tenants that are being deleted, step by step, in the background.
 
 Owns the pace, and what leaves Redis: copies of their streams there go before the events in Postgres do. What
 the journal holds of them goes with its age. Any number of gateways may do this: a step waits for no other.

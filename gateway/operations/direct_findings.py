@@ -1,4 +1,4 @@
-"""Judges which way appends take: over Redis or directly, and which gateways keep them from Redis. Pure."""
+"""Judges whether appends go through Redis or directly, and which gateways keep them from Redis. Pure."""
 
 from __future__ import annotations
 

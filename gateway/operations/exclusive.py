@@ -1,4 +1,4 @@
-"""One repair or rewind at a time, and who runs it."""
+"""The lock that allows one repair or rewind at a time, and the operator who runs it."""
 
 from __future__ import annotations
 

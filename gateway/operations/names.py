@@ -1,4 +1,4 @@
-"""Names for commands: looked up, listed, brought in and out, retired, and their tables made again.
+"""What commands do with names: look up, list, import, export, retire, rebuild their tables.
 
 What changes names appends events, so it opens a log of its own beside the gateways', and goes through it.
 """

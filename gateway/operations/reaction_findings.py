@@ -1,4 +1,4 @@
-"""Judges what of timers and sagas waits for a person, and whether gateways see to the others. Pure."""
+"""Judges timers and sagas: those that wait for an operator, and whether gateways process the others. Pure."""
 
 from __future__ import annotations
 

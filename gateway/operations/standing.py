@@ -1,4 +1,4 @@
-"""How a partition stands, in Postgres and in Redis, and what of it Postgres is missing."""
+"""The state of a partition in Postgres and in Redis, and the events that Postgres lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sagas of a tenant: which begin with an event, which continue, which have waited too long.
+"""The sagas of a tenant: begins them with an event, continues them, and ends what has waited too long.
 
 Owns: what happens, for each committed event in order, to the sagas that it concerns. Each turn of a saga is
 one append, with what it emits, for the length that its stream had: of two processes that take the same turn,

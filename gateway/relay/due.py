@@ -1,4 +1,4 @@
-"""What is due, of all processes: one look at Postgres for all parts of this one.
+"""The work that is due: one statement asks Postgres for all parts of this process.
 
 Nearly always nothing is due, and each part would ask that several times a second.
 """

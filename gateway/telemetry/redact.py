@@ -1,4 +1,4 @@
-"""What may be told of a failure: never a client's data, a key or a password.
+"""The part of a failure that may be logged or answered: never a client's data, a key or a password.
 
 Owns: which exceptions' texts can be trusted. Text that libraries make of values (`ValueError`, `KeyError`,
 Postgres' details, which repeat the row) is withheld; the type and the place in the code remain.

@@ -1,4 +1,4 @@
-"""GET /_/capabilities: what of others' specifications is here, for programs that ask before they call."""
+"""GET /_/capabilities: the parts of foreign specifications that this gateway implements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/_/projections: the rows of projections, and how all that is kept in step with a tenant's events stands."""
+"""/_/projections: the rows of projections, and the status of all read models of a tenant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/_/sagas: how sagas stand, and what a person does about those that are stuck."""
+"""/_/sagas: the state of sagas, and the ways to end those that are stuck."""
 
 from __future__ import annotations
 

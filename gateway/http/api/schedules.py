@@ -1,4 +1,4 @@
-"""/_/schedules: timers that specs declare or clients set, and what a person does about them."""
+"""/_/schedules: timers that specs declare or clients set: list, cancel, run, move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/_/spec: what the tenant declares, and how that changes while requests go on."""
+"""/_/spec: the tenant's spec, and its deployment while requests are served."""
 
 from __future__ import annotations
 

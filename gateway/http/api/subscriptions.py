@@ -1,4 +1,4 @@
-"""/_/subscriptions: what goes out, and where to; and what is claimed by those who pull."""
+"""/_/subscriptions: events that go out, their targets, and the claims of pull consumers."""
 
 from __future__ import annotations
 

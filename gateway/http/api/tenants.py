@@ -1,5 +1,4 @@
-"""/_/tenants: who provisions tenants does it here, with a key of scope operator; and /_/tenant: whose key it
-is.
+"""/_/tenants: provisioning of tenants, with a key of scope operator; and /_/tenant: the tenant of a key.
 
 Owns how a tenant is told over HTTP. What becomes of one is the catalog's; a deletion is carried out in steps
 by whichever gateway comes first (operations/deletions.py).

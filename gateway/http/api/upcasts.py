@@ -1,4 +1,4 @@
-"""Events as the present spec sees them, for those who ask for `upcast=true`.
+"""Events as the present spec sees them, for requests with `upcast=true`.
 
 Owns: where that is done, so that it holds up nothing else. Must not know: how data are brought to a revision.
 """

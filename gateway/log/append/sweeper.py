@@ -1,4 +1,4 @@
-"""Commits what gateways that died have left in journals.
+"""Commits the appends that gateways that died have left in journals.
 
 Ten times a second it asks Redis where each partition stands, or three times while all is committed and this
 gateway has nothing under way. What was sequenced and not committed for two looks in a row is committed from

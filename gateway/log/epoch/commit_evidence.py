@@ -1,4 +1,4 @@
-"""What was seen committed, compared with what Postgres has: how a loss of commits is noticed.
+"""Commits that were seen, compared with those that Postgres has: so a loss of commits is noticed.
 
 Owns: when Postgres has lost something. Witnesses are a Redis' watermark, a gateway's memory, and the alarms
 that gateways left in Postgres.
