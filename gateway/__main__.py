@@ -9,6 +9,8 @@ def main() -> None:
     """Runs the command line of this process and exits; without the extra `server`, says what to install."""
     try:
         from gateway.cli import main as run
+
+        run()
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.split(".")[0] in ("gateway", "spec"):
             raise
@@ -16,7 +18,6 @@ def main() -> None:
             f"sluice: {missing.name} is not installed: the command needs the extra `server`: "
             "pip install 'sluice-gateway[server]'"
         )
-    run()
 
 
 if __name__ == "__main__":

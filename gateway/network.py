@@ -19,14 +19,15 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 import httpcore
-import httpx
 
 from spec.targets.addresses import is_public
 
 
 def trusted() -> ssl.SSLContext:
     """The certificate authorities that httpx trusts, for all connections of the process: to read them takes
-    some 50 ms and a megabyte. Call it in a thread."""
+    some 50 ms and a megabyte, and httpx 30 ms and 3 MB. Call it in a thread."""
+    import httpx
+
     return _read_once(httpx.create_ssl_context, *_named())
 
 

@@ -26,6 +26,7 @@ from gateway.cli import (
     relay,
     sagas,
     schedules,
+    serving,
     sources,
     specs,
     subscriptions,
@@ -34,9 +35,10 @@ from gateway.cli import (
     timeline,
     webhooks,
 )
-from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.output import Failed, JsonOption, print_failure, print_json, say
-from gateway.config import Config, one
+from gateway.cli.setting_files import read_file
+from gateway.config import one
 from gateway.setting_rows import WORKERS_MAX
 
 
@@ -127,18 +129,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run a gateway. Settings come from SLUICE_*; any number of gateways share one Redis and Postgres."""
-    environ = dict(os.environ)
-    if workers is not None:
-        environ["SLUICE_WORKERS"] = str(workers)
-    config = Config.from_environ(environ, read_file)
-    if config.workers > 1:
-        from gateway import workers as several
-
-        several.serve(config, environ)
-        return
-    from gateway.serve import serve as run
-
-    run(config)
+    serving.serve(workers)
 
 
 @app.command()

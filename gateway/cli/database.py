@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.cli.setting_files import read_file
 from gateway.config import ConfigError, one
 
 PostgresOption = Annotated[
@@ -19,10 +20,6 @@ PostgresOption = Annotated[
 
 DEVELOPMENT = Path(".sluice/run/env")
 """The settings of an instance that `sluice dev` runs, or has run, in this folder."""
-
-
-def read_file(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
 
 
 def is_database_set() -> bool:

@@ -12,7 +12,6 @@ import typer
 
 from gateway.cli.gateways import KeyOption, UrlOption, at_gateway, fetched
 from gateway.cli.output import JsonOption, print_json, print_table, refuse
-from spec.sagas import SAGA_TYPE
 
 if TYPE_CHECKING:
     from gateway.client import Client
@@ -94,6 +93,8 @@ def _keys(client: Client, text: str) -> Iterator[Found]:
     """Aggregates of each type that have this key, and events; a saga is one by its id."""
     if text.startswith("@"):
         return
+    from spec.sagas import SAGA_TYPE  # here, since all commands are imported with this one
+
     spec = _asked(client, ("_", "spec")) or {"spec": {}}
     for aggregate_type in (*spec["spec"].get("aggregate_types", {}), SAGA_TYPE):
         answer = _asked(client, (aggregate_type, text))

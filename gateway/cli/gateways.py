@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from gateway.cli.database import DEVELOPMENT, read_file
+from gateway.cli.database import DEVELOPMENT
 from gateway.cli.output import print_json, refuse
+from gateway.cli.setting_files import read_file
 from gateway.config import ConfigError
 from gateway.server_urls import redacted
 

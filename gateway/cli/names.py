@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from gateway.cli.database import PostgresOption, read_file
+from gateway.cli.database import PostgresOption
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, confirm, print_json, print_table, refuse, say
 from gateway.cli.servers import RedisOption, at_database, at_place, watched
+from gateway.cli.setting_files import read_file
 
 if TYPE_CHECKING:
     import asyncpg

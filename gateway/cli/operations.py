@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.database import PostgresOption, read_file
+from gateway.cli.database import PostgresOption
 from gateway.cli.output import JsonOption, print_json, print_table, say, say_parts
 from gateway.cli.servers import PartitionOption, RedisOption, at_place, watched
+from gateway.cli.setting_files import read_file
 from gateway.config import Config, one
 
 if TYPE_CHECKING:

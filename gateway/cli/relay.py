@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.outgoing import (
     EventOption,
     NameArgument,
@@ -21,6 +21,7 @@ from gateway.cli.outgoing import (
     there,
 )
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, say
+from gateway.cli.setting_files import read_file
 from gateway.config import Config
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from gateway.cli.database import postgres_url, read_file
+from gateway.cli.database import postgres_url
 from gateway.cli.output import refuse
+from gateway.cli.setting_files import read_file
 from gateway.config import one
 
 if TYPE_CHECKING:

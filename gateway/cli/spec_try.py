@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.database import PostgresOption, postgres_url, prepared, read_file
+from gateway.cli.database import PostgresOption, postgres_url, prepared
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json, print_json_text, say
+from gateway.cli.setting_files import read_file
 from gateway.cli.spec_access import fault_list
 from gateway.cli.spec_reading import read_spec
 from gateway.config import one

@@ -14,10 +14,11 @@ from uuid import UUID
 import typer
 
 from gateway.catalog.model import CatalogError, Deployed, Tenant
-from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, say, say_raw
 from gateway.cli.servers import RedisOption, watched
+from gateway.cli.setting_files import read_file
 from gateway.config import Config
 
 app = typer.Typer(

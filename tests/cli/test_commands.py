@@ -85,6 +85,29 @@ def test_help_starts_without_what_only_running_needs() -> None:
         assert b" " + heavy + b"\n" not in ran.stderr
 
 
+def test_a_gateway_starts_without_what_only_commands_and_calls_to_the_outside_need() -> None:
+    unused = ("typer", "pydantic", "rich", "httpx")
+    script = (
+        "import sys; from gateway.cli import main; sys.argv = ['sluice', 'serve']\n"
+        "import gateway.serve\n"
+        "try: main()\n"
+        f"finally: print([name for name in {unused} if name in sys.modules], flush=True)"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        environ = {
+            "SLUICE_HOST": "127.0.0.1",
+            "SLUICE_PORT": str(taken.getsockname()[1]),
+            "SLUICE_REDIS_URL": "redis://127.0.0.1:1",
+            "SLUICE_POSTGRES_URL": "postgresql://127.0.0.1:1/none",
+        }
+        ran = subprocess.run(
+            [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False
+        )
+    assert (ran.returncode, ran.stdout) == (1, "[]\n"), ran.stderr
+    assert "can't listen on" in ran.stderr
+
+
 def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None:
     ran = unset("serve", SLUICE_PORT="x", SLUICE_PARTITION="3")
     assert (ran.code, ran.out) == (2, "")

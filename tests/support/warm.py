@@ -33,7 +33,7 @@ from gateway.dev.process import Command, Process, spawn
 
 ROOT = Path(__file__).parents[2]
 WARM_STARTS = "TESTS_WARM_STARTS"
-IMPORTED = ("gateway.cli", "gateway.serve", "gateway.cli.servers", "typer._adapters")
+IMPORTED = ("gateway.cli.app", "gateway.serve", "gateway.cli.servers", "typer._adapters")
 CLONE = {"x86_64": 56, "aarch64": 220}
 """The number of the system call, where it is known."""
 CLONE_PARENT = 0x8000
