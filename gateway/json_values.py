@@ -19,13 +19,13 @@ fail. A longer one becomes a `Decimal`, whose cost is linear."""
 _decode = msgspec.json.Decoder(object).decode
 
 
-def decode_data(text: bytes) -> object:
+def decode_data(text: bytes | msgspec.Raw) -> object:
     """The value of JSON that was admitted: an integer is an `int` up to `INTEGER_DIGITS_MAX` digits, any
     other number a `float`; what does not fit is a `Decimal`."""
     try:
         value: object = _decode(text)
     except msgspec.MsgspecError:
-        value = json.loads(text, parse_int=integer, parse_float=number)
+        value = json.loads(bytes(text), parse_int=integer, parse_float=number)
     return value
 
 

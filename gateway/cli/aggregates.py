@@ -111,9 +111,10 @@ def append(
         return
     if not event_type:
         raise typer.BadParameter("give TYPE, KEY and EVENT_TYPE, or --file", param_hint="EVENT_TYPE")
-    text = read_input(data) if data == "-" else data.encode()
+    text = read_input(data) if data == "-" else os.fsencode(data)
     try:
-        msgspec.json.decode(text)
+        text.decode()  # of which Raw takes no notice
+        msgspec.json.decode(text, type=msgspec.Raw)  # numbers of any size
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise typer.BadParameter(f"this is not JSON: {fault}", param_hint="DATA") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -75,6 +75,8 @@ def at_gateway(
         refuse(_of(place, trouble), code="not_committed")
     except SluiceError as trouble:
         refuse(_of(place, trouble), code="unavailable")
+    except UnicodeEncodeError:
+        refuse("an argument is not UTF-8")
 
 
 def _of(place: str, trouble: SluiceError) -> str:
@@ -98,10 +100,9 @@ def posted(client: Client, segments: tuple[str, ...], body: Mapping[str, object]
 
 
 def _decoded(content: bytes) -> dict[str, Any]:
-    import msgspec
+    from gateway.json_values import decode_data
 
-    found: dict[str, Any] = msgspec.json.decode(content)
-    return found
+    return cast(dict[str, Any], decode_data(content))
 
 
 def _url(option: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ from gateway.client.model import (
     Tenant,
 )
 from gateway.client.retry import Answer
+from gateway.json_values import decode_data
 
 decode_event = msgspec.json.Decoder(Event).decode
 RowPage = tuple[tuple[Row, ...], str | None]
@@ -46,7 +47,7 @@ class _Times(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    data: dict[str, Any]
+    data: msgspec.Raw
     metadata: _Times
     key: str = ""
     aliases: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class _RowTimes(msgspec.Struct):
 
 class _Row(msgspec.Struct):
     key: str
-    data: dict[str, Any]
+    data: msgspec.Raw
     metadata: _RowTimes
 
 
@@ -195,16 +196,20 @@ def receipt_of_either(answer: Answer) -> Receipt | ReceiptOfAll:
 def state(answer: Answer) -> State:
     body = msgspec.json.decode(answer.content, type=_State)
     times = body.metadata
-    return State(body.key, body.data, times.length, times.created_at, times.updated_at, body.aliases)
+    return State(body.key, _object(body.data), times.length, times.created_at, times.updated_at, body.aliases)
 
 
 def row(answer: Answer) -> Row:
     return _row_of(msgspec.json.decode(answer.content, type=_Row))
 
 
+def _object(data: msgspec.Raw) -> dict[str, Any]:
+    return cast(dict[str, Any], decode_data(data))
+
+
 def _row_of(body: _Row) -> Row:
     times = body.metadata
-    return Row(body.key, body.data, times.length, times.created_at, times.updated_at)
+    return Row(body.key, _object(body.data), times.length, times.created_at, times.updated_at)
 
 
 def row_page(answer: Answer) -> RowPage:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.json_values import decode_data
+
 T = TypeVar("T")
 
 
@@ -51,8 +53,9 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> Any:
-        """As JSON says: dict, list, str, int, float, bool or None. Decoded at each call."""
-        return msgspec.json.decode(self.raw)
+        """As JSON says: dict, list, str, int, float, bool or None; a Decimal for a number that no float holds
+        and for an integer of more than 4,300 digits. Decoded at each call."""
+        return decode_data(self.raw)
 
     def data_as(self, kind: builtins.type[T]) -> T:
         """Decoded and checked as this type (msgspec Struct, dataclass, TypedDict, …). Raises

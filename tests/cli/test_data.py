@@ -80,6 +80,17 @@ async def test_numbers_are_shown_as_they_were_written(run: Run) -> None:
     assert '"data":{"total":42.50}' in (await run("events", "order", "@ORD-1", "--limit", "1", "--json")).out
 
 
+async def test_a_number_of_any_size_is_appended_and_read(run: Run) -> None:
+    done = await run("append", "order", ORDER, "was_placed", '{"total": 1e400}', "--json")
+    assert done.json["ok"]
+    assert '"data":{"total":1e400}' in (await run("events", "order", ORDER, "--json")).out
+
+
+async def test_what_is_no_utf_8_is_no_identifier(run: Run) -> None:
+    ran = await run("show", "order", "\udcff")
+    assert (ran.code, ran.out, ran.err) == (1, "", "an argument is not UTF-8\n")
+
+
 async def test_an_append_says_what_it_did_and_again_that_it_was_there(run: Run) -> None:
     words = ("append", "order", "@ORD-1", "was_named", "-", "--idempotency-key", "name-1")
     first, again = [await run(*words, stdin=b'{"name": "Ada"}') for _ in range(2)]
@@ -121,6 +132,7 @@ async def test_what_the_gateway_refuses_is_a_sentence_or_its_answer(run: Run) ->
     assert (ran.code, json.loads(ran.out)["code"]) == (1, "version_conflict")
     for words in (
         ["append", "order", ORDER, "was_placed", "{"],
+        ["append", "order", ORDER, "was_placed", '"\udcff"'],  # a byte that is no UTF-8
         ["events", "order"],
         ["events", "--from", "1"],
     ):

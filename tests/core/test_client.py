@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,20 @@ def test_a_conflict_brings_what_was_missed() -> None:
     assert (told.value.length, told.value.missed_next) == (6, 7)
     (missed,) = told.value.missed
     assert (missed.version, missed.data, missed.data_as(list[int]), missed.position) == (6, [1], [1], None)
+
+
+def test_a_number_that_no_float_holds_is_a_decimal() -> None:
+    body = b'{"key":"k","data":{"n":1e400},"metadata":{"length":1,"created_at":1,"updated_at":1}}'
+    value = {"n": Decimal("1e400")}
+    assert answers.state(Answer(200, {}, body)).data == value
+    assert answers.row(Answer(200, {}, body)).data == value
+    event = (
+        b'{"id":"e","stream_id":"1-0","version":1,"key":"k","aggregate_type":"order","type":"was_placed",'
+        b'"data":{"n":1e400},"metadata":{"actor":{"type":"user","id":"global"},"target":null,"timestamp":1.5,'
+        b'"correlation_id":"c","causation_id":null,"extra":null}}'
+    )
+    page, _ = answers.stream_page(Answer(200, {}, b'{"events":[%b],"next":null}' % event))
+    assert page[0].data == value
 
 
 def test_a_value_of_another_aggregate_names_it() -> None:
