@@ -344,6 +344,19 @@ def test_every_example_fits_its_schema() -> None:
             validator_of(described, parameter["schema"]).validate(parameter["example"])
 
 
+@pytest.mark.parametrize(
+    ("response", "fields"),
+    [
+        ("several.409", {"matched", "matched_next", "position"}),
+        ("append.422", {"aggregate_type", "key", "length"}),  # whose rule an implied event breaks
+    ],
+)
+def test_a_refusal_is_described_with_what_it_says_beside_its_code(response: str, fields: set[str]) -> None:
+    _, described = made(SPEC)
+    content = described["components"]["responses"][response]["content"]["application/json"]
+    assert fields <= set(content["schema"]["allOf"][1]["properties"])
+
+
 @pytest.mark.parametrize("receipt", ["Receipt", "BatchReceipt", "ReceiptOfSeveral"])
 def test_receipts_say_how_many_events_were_implied(receipt: str) -> None:
     _, described = made(SPEC)

@@ -31,7 +31,33 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
         },
         {"length": 6, "missed": [], "missed_next": 6},
     ),
-    "rule_violated": ({"length": LENGTH}, {"length": 6}),
+    "condition_failed": (
+        {
+            "matched": {
+                **list_of(ref("FedEvent")),
+                "description": "The events that match, oldest first; absent with `Prefer: return=minimal`.",
+            },
+            "matched_next": {
+                **or_null({"type": "string"}),
+                "description": "The `after` with which to read further events.",
+            },
+            "position": {"type": "string", "description": "It comes after all events that match."},
+        },
+        {"matched": [], "matched_next": None, "position": "AQ"},
+    ),
+    "rule_violated": (
+        {
+            "length": LENGTH,
+            **{
+                name: {
+                    "type": "string",
+                    "description": "Of the aggregate whose rule an implied event violates.",
+                }
+                for name in ("aggregate_type", "key")
+            },
+        },
+        {"length": 6},
+    ),
     "not_unique": (
         {"holder": object_of({"aggregate_type": {"type": "string"}, "key": {"type": "string"}})},
         {"holder": {"aggregate_type": "user", "key": "ABC123XYZ"}},
