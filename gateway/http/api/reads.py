@@ -242,7 +242,7 @@ async def wait_for_length(log: Log, subject: Subject, query: Parameters) -> None
         raise Refused(unavailable()) from trouble
     if not reached:
         raise Refused(
-            Refusal("unavailable", f"The stream did not reach {wanted} events within {MIN_LENGTH_WAIT_S} s.")
+            Refusal("unavailable", f"The stream did not reach length {wanted} within {MIN_LENGTH_WAIT_S} s.")
         )
 
 
