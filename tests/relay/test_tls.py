@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from gateway.log.redis import servers
+from gateway.log.redis import tls
 from gateway.log.redis.servers import Server, connect, pack
 from gateway.relay.targets.contract import Confirmed, Failed
 from gateway.relay.targets.redis_stream import RedisStreamTarget
@@ -109,7 +109,7 @@ async def test_certificates_of_the_gateways_redis_are_read_beside_the_event_loop
         found = await asyncio.gather(*[server.send(pack(("PING",))) for _ in range(3)], client.ping())
         assert found == [[b"PONG"], [b"PONG"], [b"PONG"], True]
         assert len(readers) == 1
-        monkeypatch.setattr(servers, "CERTIFICATES_READ_S", 0.0)
+        monkeypatch.setattr(tls, "CERTIFICATES_READ_S", 0.0)
         await server.close()
         await server.send(pack(("PING",)))
         await server.aclose()

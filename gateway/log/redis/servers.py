@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha1
@@ -16,14 +15,13 @@ from importlib.resources import files
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection, RedisSSLContext, SSLConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-CERTIFICATES_READ_S: Final = 60.0
-"""So long connections are made by the certificates that were read, whatever is in their files by then."""
+from gateway.log.redis.tls import Certificates, TlsConnection
 
 
 class Server:
@@ -180,35 +178,6 @@ def history_of(told: bytes) -> bytes:
     return b"" if found is None else found[1]
 
 
-class _Certificates:
-    """Those of a server's connections. redis-py reads them for each connection on the event loop, which takes
-    30 ms and a megabyte: here a thread reads them for all, and again for the connections of a later minute,
-    since files are replaced."""
-
-    def __init__(self) -> None:
-        self._reading = asyncio.Lock()
-        self._context: ssl.SSLContext | None = None
-        self._read_at = 0.0
-
-    async def read(self, named: RedisSSLContext) -> ssl.SSLContext:
-        async with self._reading:
-            now = asyncio.get_running_loop().time()
-            if self._context is None or now - self._read_at > CERTIFICATES_READ_S:
-                self._context, self._read_at = await asyncio.to_thread(named.get), now
-            return self._context
-
-
-class _TlsConnection(SSLConnection):
-    def __init__(self, *, certificates: _Certificates, **usual: Any) -> None:
-        super().__init__(**usual)
-        self._certificates = certificates
-
-    async def _connect(self) -> None:
-        self.ssl_context.context = None
-        self.ssl_context.context = await self._certificates.read(self.ssl_context)
-        await super()._connect()  # type: ignore[no-untyped-call]
-
-
 def connect(url: str, timeout_s: float, connections_max: int) -> Redis:
     """A client that never resends by itself: a command whose reply was lost may have been carried out,
     and only the protocol knows how to ask (`retry=None`)."""
@@ -228,6 +197,6 @@ def connect(url: str, timeout_s: float, connections_max: int) -> Redis:
     )
     pool = client.connection_pool
     if pool.connection_class is SSLConnection:
-        pool.connection_class = _TlsConnection
-        pool.connection_kwargs["certificates"] = _Certificates()
+        pool.connection_class = TlsConnection
+        pool.connection_kwargs["certificates"] = Certificates()
     return client
