@@ -20,8 +20,8 @@ def _output_first() -> None:
     edit(
         firing.Firing,
         "_fire",
-        "tenant,\n        timer,",
-        "tenant,\n        __import__('uuid').uuid4().bytes,",
+        "tenant, timer, emission",
+        "tenant, __import__('uuid').uuid4().bytes, emission",
     )
     edit(firing.Firing, "_end", "cut = None", "await asyncio.sleep(1.0)\n    cut = None")
 
