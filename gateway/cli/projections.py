@@ -218,7 +218,8 @@ def _act(name: str, tenant: str, postgres: str | None, act: str, *args: Any) -> 
         return bool(await getattr(Declarations(pool, outbox), act)(owner, kind, of, *args))
 
     if not _run(work, postgres):
-        _refuse_unknown(name, tenant)
+        _found(name, tenant, postgres)
+        refuse(f"{name} is dropped: `sluice projections rebuild {name}` builds it again")
 
 
 @app.command()

@@ -47,6 +47,8 @@ def test_what_a_spec_declares_is_listed_paused_built_again_and_dropped(sluice: S
         assert name in sluice("projections", "status").out
         assert sluice("projections", "drop", name).code == 0
         assert json.loads(sluice("projections", "show", name).out)["state"] == "dropped"
+        told = sluice("projections", "pause", name)
+        assert (told.code, "is dropped: `sluice projections rebuild" in told.err) == (1, True)
         assert sluice("projections", "rebuild", name).code == 0
         assert json.loads(sluice("projections", "show", name).out)["build"]["rows"] == 0
 

@@ -90,7 +90,7 @@ class RowReader:
     async def _refuse(self, named: Named, fields: frozenset[str]) -> Build:
         build = await self.reading.serving(named.tenant, named.kind, named.name)
         if build is None:
-            why = "The rows are being built, and served when complete; GET /_/projections has the progress."
+            why = "The rows are being built, or were dropped; GET /_/projections has the state."
             raise Refused(Refusal("behind", why, position=encode_position(START)))
         position = position_text(build.p, build.place)
         why = "The rows have not reached the requested position. Try again, with a longer `wait`."
