@@ -346,7 +346,7 @@ def admitted(
         why = bad_identifier(identifier or "", deployed.spec, "id").error
         raise NotAdmitted("invalid_identifier", why, "id")
     if len(data) > event_bytes_max:
-        why = f"The data has {len(data)} bytes; at most {event_bytes_max} are kept."
+        why = f"The data has {len(data)} bytes; the limit is {event_bytes_max}."
         raise NotAdmitted("schema_violation", why, "data")
     work.take(event_type, data)
     value = decode_made(data)
