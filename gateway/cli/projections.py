@@ -12,7 +12,17 @@ import typer
 from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import TenantOption
-from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, refuse_faults, say
+from gateway.cli.output import (
+    JsonOption,
+    cell,
+    confirm,
+    print_json,
+    print_json_text,
+    print_table,
+    refuse,
+    refuse_faults,
+    say,
+)
 from gateway.cli.spec_reading import read_spec
 
 if TYPE_CHECKING:
@@ -181,16 +191,17 @@ def try_(
     import msgspec
 
     listed = [
-        {"key": key, "data": msgspec.json.decode(row.data), "length": row.length}
+        {"key": key, "data": msgspec.Raw(row.data), "length": row.length}
         for key, row in sorted(trial.rows.items())[:rows]
     ]
     misfits = [msgspec.structs.asdict(each) for each in trial.misfits]
     figures = {"events": trial.events, "rows": len(trial.rows), "does_not_fit": trial.does_not_fit}
     if as_json:
-        print_json({**figures, "cut": trial.cut, "items": listed, "misfits": misfits})
+        whole = {**figures, "cut": trial.cut, "items": listed, "misfits": misfits}
+        print_json_text(msgspec.json.encode(whole), indent=0)
         return
     for each in listed:
-        print_json(each)
+        print_json_text(msgspec.json.encode(each), indent=0)
     say(f"{trial.events:,} events{' of more' if trial.cut else ''}, {len(trial.rows):,} rows", err=True)
     for each in misfits:
         where = f"{each['aggregate_type']}/{each['key']} version {each['version']}"

@@ -80,10 +80,18 @@ async def test_numbers_are_shown_as_they_were_written(run: Run) -> None:
     assert '"data":{"total":42.50}' in (await run("events", "order", "@ORD-1", "--limit", "1", "--json")).out
 
 
-async def test_a_number_of_any_size_is_appended_and_read(run: Run) -> None:
+async def test_a_number_of_any_size_is_appended_read_and_counted(run: Run, config: Config) -> None:
     done = await run("append", "order", ORDER, "was_placed", '{"total": 1e400}', "--json")
     assert done.json["ok"]
     assert '"data":{"total":1e400}' in (await run("events", "order", ORDER, "--json")).out
+    largest = {"key": "$.key", "do": [{"set": {"target": "total", "value": "$.data.total"}}]}
+    spec = json.dumps({**NAMED, "projections": {"largest": {"on": {"order.was_placed": largest}}}}).encode()
+    at = config.postgres_url
+    (tenant,) = (await run("tenants", "list", "--json", SLUICE_POSTGRES_URL=at)).json
+    words = "projections", "try", "-", "--name", "largest", "--tenant", tenant["name"]
+    for as_json in ((), ("--json",)):
+        tried = await run(*words, *as_json, stdin=spec, SLUICE_POSTGRES_URL=at)
+        assert f'{{"key": "{ORDER}", "data": {{"total": 1e400}}, "length": 2}}' in tried.out, tried
 
 
 async def test_what_is_no_utf_8_is_no_identifier(run: Run) -> None:
