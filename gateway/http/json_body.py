@@ -43,6 +43,14 @@ async def read_object(
     head = Head(request.scope)
     if not needed and not content_length(head) and head.get(b"transfer-encoding") is None:
         return {}
+    return (await read_object_and_text(request, aside, config, known))[0]
+
+
+async def read_object_and_text(
+    request: Request, aside: Aside, config: Config, known: Collection[str]
+) -> tuple[dict[str, object], bytes]:
+    """The same of a body that is needed, and its bytes, for values that are stored as they were sent."""
+    head = Head(request.scope)
     refusal = check_json_body(head, config.body_bytes_max)
     if refusal is not None:
         raise Refused(refusal)
@@ -54,7 +62,7 @@ async def read_object(
         if name not in known:
             why = f"{shown(name)} is not a field here{nearest(name, known)}."
             raise Refused(Refusal("unknown_field", why, name[:64]))
-    return {name: value for name, value in body.items() if value is not None}
+    return {name: value for name, value in body.items() if value is not None}, text
 
 
 def require_known(value: Mapping[str, object], known: Collection[str], of: str = "", path: str = "") -> None:

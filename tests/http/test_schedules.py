@@ -83,6 +83,13 @@ async def ended(client: httpx.AsyncClient, key: str, state: str | None) -> dict[
             await asyncio.sleep(0.02)
 
 
+async def fired(client: httpx.AsyncClient, timer: str) -> None:
+    """The timer is, within DEADLINE_S."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (await client.get(f"/_/schedules/{timer}")).json()["schedule"]["state"] != "fired":
+            await asyncio.sleep(0.02)
+
+
 async def test_a_timer_fires_once_and_not_early(client: httpx.AsyncClient) -> None:
     key, began = new_id(), time.time()
     receipt = await appended(client, "order", key, "was_placed", {"n": 7})
@@ -156,9 +163,7 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     moved = await client.post(f"/_/schedules/{timer['id']}/move", json={"due_at": "2020-01-01T00:00:00Z"})
     assert moved.status_code == 200
     assert (await client.post("/_/schedules", json=body, headers=headers)).status_code == 201
-    async with asyncio.timeout(DEADLINE_S):
-        while (await client.get(f"/_/schedules/{timer['id']}")).json()["schedule"]["state"] != "fired":
-            await asyncio.sleep(0.02)
+    await fired(client, timer["id"])
     assert await types(client, key) == ["was_paid"]
     headers["idempotency-key"] += "-2"
     other = (await client.post("/_/schedules", json=body, headers=headers)).json()["schedule"]
@@ -191,6 +196,27 @@ async def test_a_repeat_of_a_timer_of_a_new_aggregate_is_the_same(client: httpx.
     first, again = [await client.post("/_/schedules", json=body, headers=headers) for _ in range(2)]
     assert first.json() == again.json()
     assert first.json()["emit"]["id"] is None
+
+
+async def test_the_data_of_a_timer_are_appended_byte_for_byte(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    emit = f'{{"aggregate_type": "order", "id": "{key}", "event_type": "was_paid", "data": %s}}'
+    sent = '{"b":1.10, "a": [1e400,12345678901234567890.5, 1E2],"c":"\\u00e9"}'
+    headers = {"idempotency-key": new_id(), "content-type": "application/json"}
+
+    async def set_timer(data: str) -> httpx.Response:
+        content = f'{{"delay": "24h", "emit": {emit % data}}}'
+        return await client.post("/_/schedules", content=content, headers=headers)
+
+    timer = await set_timer(sent)
+    assert f'"data":{sent}' in timer.text
+    assert (await set_timer(sent.replace(" ", ""))).text == timer.text
+    refused(
+        await set_timer(sent.replace("1.10", "1.2")), 422, "idempotency_mismatch", None, ("by", "receipt")
+    )
+    assert (await client.post(f"/_/schedules/{timer.json()['id']}/run", json={})).status_code == 200
+    await fired(client, timer.json()["id"])
+    assert f'"data":{sent}' in (await client.get(f"/order/{key}/events")).text
 
 
 PAID = {"aggregate_type": "order", "id": "global", "event_type": "was_paid"}

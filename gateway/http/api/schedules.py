@@ -24,12 +24,13 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.http.json_body import read_object, require_known
+from gateway.http.json_body import read_object, read_object_and_text, require_known
 from gateway.http.outcomes import refused
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
 from gateway.http.request import Refused
 from gateway.http.response import json_response
+from gateway.json_values import decode_data
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
 from gateway.reactions.pending import Pending
@@ -53,6 +54,18 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _BEFORE_ALL: Final = UNIX_SECONDS_MIN * 1_000_000, _NOTHING
 
+
+class _SentEmit(msgspec.Struct):
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Sent(msgspec.Struct):
+    """A body that was read, of which the data are stored byte for byte."""
+
+    emit: _SentEmit
+
+
+_sent = msgspec.json.Decoder(_Sent).decode
 _emission_of = msgspec.json.Decoder(Emission).decode
 
 PositionOf = Callable[[bytes], Any]
@@ -105,7 +118,7 @@ class Schedules:
         """Sets a timer of the client's own. Its Idempotency-Key makes it one."""
         key = _idempotency_key(request)
         known = ("due_at", "delay", "emit", "cancel_on")
-        body = await read_object(request, self._aside, self._config, known)
+        body, text = await read_object_and_text(request, self._aside, self._config, known)
         principal: Principal = request.scope["sluice.principal"]
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
@@ -113,7 +126,7 @@ class Schedules:
         delay_s, at_s = _due(body)
         tenant = principal.tenant.id.bytes
         timer = timer_id(tenant, f"key {key}")
-        emission = await self._judged(body.get("emit"), deployed, tenant, timer)
+        emission = await self._judged(body.get("emit"), text, deployed, tenant, timer)
         watched = _watched(body.get("cancel_on", []), deployed)
         try:
             full = await self._pending.full(principal.tenant.id)
@@ -136,7 +149,7 @@ class Schedules:
         stored = _emission_of(row["emit"])
         if stored.id is not None:  # as it was sent, where an earlier release stored it
             stored = msgspec.structs.replace(stored, id=canonicalize(stored.id, deployed.spec.singletons))
-        same = (encode(stored), bytes(row["cancel_on"])) == (encode(emission), encode(watched))
+        same = _told(stored) == _told(emission) and bytes(row["cancel_on"]) == encode(watched)
         if not same or not (row["moved"] or _is_due(row, delay_s, at_s)):
             why = "This Idempotency-Key belongs to another request, which `receipt` answered. "
             refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
@@ -177,17 +190,22 @@ class Schedules:
         why = "it is being fired" if found[0]["state"] in states else f"it is {found[0]['state']}"
         raise Refused(Refusal("schedule_ended", f"The timer cannot be changed any more: {why}."))
 
-    async def _judged(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
-        """Beside other requests where its schema may take long. Raises Refused."""
-        work = partial(self._emission, value, deployed, tenant, timer)
-        if is_light(encode(value), deployed.spec.weight):
+    async def _judged(
+        self, value: object, text: bytes, deployed: Deployed, tenant: bytes, timer: bytes
+    ) -> Emission:
+        """`value` is `emit` in the body `text`. Beside other requests where its schema may take long. Raises
+        Refused."""
+        work = partial(self._emission, value, text, deployed, tenant, timer)
+        if is_light(text, deployed.spec.weight):
             return work()
         try:
             return await self._aside.run(tenant, work)
         except Busy as busy:
             raise Refused(Refusal("unavailable", busy.why)) from busy
 
-    def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
+    def _emission(
+        self, value: object, text: bytes, deployed: Deployed, tenant: bytes, timer: bytes
+    ) -> Emission:
         """Raises Refused."""
         if not isinstance(value, dict):
             raise Refused(_unfit(value, "`emit` is {aggregate_type, id, event_type, data}.", "emit"))
@@ -203,7 +221,7 @@ class Schedules:
             raise Refused(undeclared_event(name, declared, "emit.event_type", status=422))
         identifier = value.get("id")
         identifier = None if identifier == {"mint": True} else _text(value, "id", "emit")
-        data = encode(value.get("data", {}))
+        data = bytes(_sent(text).emit.data)
         most, work = self._config.event_bytes_max, SchemaWork(self._config.schema_work_max)
         try:
             found = admitted(deployed, tenant, declared, event_type, identifier, data, timer, most, work)
@@ -229,6 +247,11 @@ def _idempotency_key(request: Request) -> str:
         why = "Send an `Idempotency-Key`, so that a repeated request does not set a second timer."
         raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
     return asked.idempotency_key
+
+
+def _told(emission: Emission) -> tuple[object, ...]:
+    """What makes it the same as another: earlier releases stored other bytes of the same data."""
+    return emission.aggregate_type, emission.id, emission.event_type, decode_data(emission.data)
 
 
 def _text(value: dict[str, Any], name: str, path: str) -> str:
