@@ -58,8 +58,8 @@ def address(spec: Spec | None, aggregate: str, key: str | None, event: str | Non
 
 
 def misnamed(spec: Spec | None, aggregate: object, key: object, event: object) -> Refusal | None:
-    """What `address` refuses of names that a body brings, as far as it can be told where one of them is
-    missing or no string."""
+    """The refusal by `address` of names in a body, of which some may be missing or not strings: these are not
+    judged here."""
     if isinstance(event, str) and event.startswith("_"):
         return Refusal("reserved_event_type", RESERVED, "event_type")
     found = _aggregate_type(spec, aggregate) if isinstance(aggregate, str) else None

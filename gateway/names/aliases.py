@@ -78,7 +78,7 @@ def parse_alias(text: str) -> Alias | Malformed:
 
 def alias_in(text: str, spec: Spec, aggregate_type: str) -> Alias | Malformed | None:
     """The alias that a key in a body is: with its sigil any; without, one of the prefixes that aggregates of
-    this type have. None: it is no alias, and may be an identifier. No text is both."""
+    this type have. None where the text is not an alias; it may be an identifier. No text is both."""
     alias = parse_alias(text.removeprefix(SIGIL))
     if text.startswith(SIGIL):
         return alias

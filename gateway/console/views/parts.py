@@ -81,7 +81,7 @@ def tags_of_event(types: Mapping[str, Any], event: Mapping[str, Any]) -> list[st
 
 def whole(event: Mapping[str, Any]) -> dict[str, Any]:
     """With its data as values, where a page of events has them as JSON."""
-    return {**event, "data": decode_data(bytes(event["data"]))}
+    return {**event, "data": decode_data(event["data"])}
 
 
 def words(answer: Answer) -> str:

@@ -392,7 +392,7 @@ def content_of_first(declared: AggregateType, body: bytes) -> str | None:
     """The content of a batch's first event; None where it has none, or can't be read."""
     try:
         first = msgspec.json.decode(body, type=_First).events[0]
-        data = decode_data(bytes(first.data))
+        data = decode_data(first.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
         return None
     record = None if declared.identity is None else record_of(declared.identity, data, "", first.type)
