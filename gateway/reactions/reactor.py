@@ -146,13 +146,15 @@ class Reactor:
 
     async def start(self, *, at_work: bool = True) -> None:
         """Where it is not at work, it only declares and counts what waits for other processes."""
-        loops = [(self._count, COUNT_EVERY_S)]
+        loops: list[tuple[Callable[[], Awaitable[object]], float]] = [(self._count, COUNT_EVERY_S)]
         if at_work:
             loops += [
-                (self._look, LOOK_EVERY_S),
+                (self._look, LOOK_EVERY_S),  # declares, too
                 (self._firing.run_once, FIRE_EVERY_S),
                 (self._forget, FORGET_EVERY_S),
             ]
+        else:
+            loops.append((self._declare, LEASES_EVERY_S))
         for work, pause_s in loops:
             self._tasks.append(asyncio.create_task(self._again(work, pause_s)))
 
@@ -173,14 +175,13 @@ class Reactor:
         yield Reading("sluice_schedules_not_set", self._counts.get("not_set", 0))
         yield Reading("sluice_sagas_stuck", self._counts.get("stuck", 0))
 
-    async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
+    async def _again(self, work: Callable[[], Awaitable[object]], pause_s: float) -> None:
         is_due = self._woken.is_set if work == self._look else None
         wakes = self._due.timers if work == self._firing.run_once else None
         await self._repeated.run(work, pause_s, is_due, wakes)
 
     async def _count(self) -> None:
         begun = time.monotonic()
-        await self._declare()
         (row,) = await fetch(self._pool, "count_schedules")
         self._counts = dict(row)
         await asyncio.sleep(rest_after(time.monotonic() - begun))

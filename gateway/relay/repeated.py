@@ -22,7 +22,7 @@ class Repeated:
 
     async def run(
         self,
-        work: Callable[[], Awaitable[None]],
+        work: Callable[[], Awaitable[object]],
         pause_s: float,
         is_due: Callable[[], bool] | None = None,
         wakes: asyncio.Event | None = None,
