@@ -370,7 +370,7 @@ async def test_a_fold_beyond_its_deadline_is_a_503_and_continues_where_it_was(
     own_config: Config, heavy_account: Account
 ) -> None:
     async with (
-        serving(replace(own_config, fold_deadline_s=0.1)) as served,
+        serving(replace(own_config, fold_deadline_s=0.0)) as served,
         new_client(served.url, heavy_account.admin) as client,
     ):
         key = await listed(client, "was_cleaned", 30)

@@ -149,14 +149,15 @@ class States:
         handlers = Handlers(subject.deployed, subject.stream.aggregate_type)
         first, last = folded.length, folded.length + len(page.events)
         while folded.length < last:
-            if time.monotonic() > until:
-                raise Refused(_too_long(folded.length, page.length))
             try:
                 folded = await self._folder.piece(
                     place_of(subject), folded, page.events[folded.length - first :], handlers
                 )
             except Busy as busy:
                 raise Refused(Refusal("unavailable", busy.why)) from busy
+            # Behind a piece, so that each read comes further by one, however late it gets to it.
+            if folded.length < last and time.monotonic() > until:
+                raise Refused(_too_long(folded.length, page.length))
         return folded
 
     def seen(
