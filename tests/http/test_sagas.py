@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -13,7 +14,7 @@ from tests.support.accounts import Account, open_account
 from tests.support.calls import append, appended, new_client, new_id, refused
 from tests.support.serving import Served
 
-DEADLINE_S = 30.0
+DEADLINE_S = 40.0
 CHECKOUT: dict[str, Any] = {
     "trigger": {"aggregate_type": "cart", "event_type": "checkout_started"},
     "steps": [
@@ -28,7 +29,7 @@ CHECKOUT: dict[str, Any] = {
             "await": {"aggregate_type": "inventory", "event_types": ["was_reserved", "reservation_failed"]},
             "fail_on": ["reservation_failed"],
             "compensate": {"aggregate_type": "inventory", "id": "$.data.sku", "event_type": "was_released"},
-            "timeout_ms": 1500,
+            "timeout_ms": 600_000,
         },
         {
             "name": "charge",
@@ -77,6 +78,12 @@ SHOP: dict[str, Any] = {
     "agent_types": ["user"],
     "sagas": {"checkout": CHECKOUT},
 }
+RESERVE, *FURTHER = CHECKOUT["steps"]
+HASTY: dict[str, Any] = {
+    **SHOP,
+    "sagas": {"checkout": {**CHECKOUT, "steps": [{**RESERVE, "timeout_ms": 500}, *FURTHER]}},
+}
+"""No step of it is answered in time."""
 
 
 @pytest.fixture
@@ -85,8 +92,14 @@ async def shop(gateway: Served, outbox: asyncpg.Pool) -> Account:
 
 
 @pytest.fixture
-async def client(gateway: Served, shop: Account) -> Any:
+async def client(gateway: Served, shop: Account) -> AsyncIterator[httpx.AsyncClient]:
     async with new_client(gateway.url, shop.admin) as client:
+        yield client
+
+
+@pytest.fixture
+async def hasty(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(gateway.url, (await open_account(outbox, HASTY)).admin) as client:
         yield client
 
 
@@ -138,13 +151,13 @@ async def test_steps_follow_each_other_and_the_history_is_the_state(client: http
 
 
 async def test_pages_of_sagas_are_in_the_order_of_their_changes(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    hasty: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
-        await appended(client, "cart", new_id(), "checkout_started", {"sku": new_id()})
+        await appended(hasty, "cart", new_id(), "checkout_started", {"sku": new_id()})
 
     async def page(**more: Any) -> Any:
-        return (await client.get("/_/sagas", params={"state": "compensated", **more})).json()
+        return (await hasty.get("/_/sagas", params={"state": "compensated", **more})).json()
 
     async with asyncio.timeout(DEADLINE_S):
         while len((whole := await page())["items"]) < 3:
@@ -180,12 +193,12 @@ async def test_a_step_that_fails_is_compensated_too_last_first(client: httpx.Asy
     assert "reservation_failed" in saga["data"]["reason"]
 
 
-async def test_a_step_that_waits_too_long_fails(client: httpx.AsyncClient) -> None:
+async def test_a_step_that_waits_too_long_fails(hasty: httpx.AsyncClient) -> None:
     cart, sku = new_id(), new_id()
-    await appended(client, "cart", cart, "checkout_started", {"sku": sku})
-    saga = await only(client, "compensated")
+    await appended(hasty, "cart", cart, "checkout_started", {"sku": sku})
+    saga = await only(hasty, "compensated")
     assert "timed out" in saga["data"]["reason"]
-    assert await types(client, "inventory", sku) == ["reservation_asked", "was_released"]
+    assert await types(hasty, "inventory", sku) == ["reservation_asked", "was_released"]
 
 
 async def test_an_emit_that_is_refused_compensates_what_was_emitted(client: httpx.AsyncClient) -> None:

@@ -53,7 +53,23 @@ SHOP: dict[str, Any] = {
     },
     "agent_types": ["user"],
 }
-DEADLINE_S = 20.0
+PLACED: dict[str, Any] = SHOP["aggregate_types"]["order"]["events"]["was_placed"]
+DAY_S = 86_400.0
+LATER: dict[str, Any] = {
+    **SHOP,
+    "aggregate_types": {
+        "order": {
+            "events": {
+                **SHOP["aggregate_types"]["order"]["events"],
+                "was_placed": {
+                    **PLACED,
+                    "implications": [{"schedule": {**EXPIRY, "delay_ms": int(DAY_S * 1000)}}],
+                },
+            }
+        }
+    },
+}
+DEADLINE_S = 40.0
 
 
 @pytest.fixture
@@ -106,13 +122,16 @@ async def test_a_timer_fires_once_and_not_early(client: httpx.AsyncClient) -> No
     assert (events[1]["data"], events[1]["id"]) == ({"n": 7}, fired["fired_event"])
 
 
-async def test_what_is_committed_before_cancels_it(client: httpx.AsyncClient) -> None:
+async def test_what_is_committed_before_cancels_it(gateway: Served, outbox: asyncpg.Pool) -> None:
     key = new_id()
-    await appended(client, "order", key, "was_placed", {})
-    await appended(client, "order", key, "was_paid", {})
-    cancelled = await ended(client, key, "cancelled")
-    assert "first" in cancelled["reason"]
-    assert await types(client, key) == ["was_placed", "was_paid"]
+    async with new_client(gateway.url, (await open_account(outbox, LATER)).admin) as client:
+        await appended(client, "order", key, "was_placed", {})
+        await appended(client, "order", key, "was_paid", {})
+        timer = await ended(client, key, "pending")
+        assert (await client.post(f"/_/schedules/{timer['id']}/run", json={})).status_code == 200
+        cancelled = await ended(client, key, "cancelled")
+        assert "first" in cancelled["reason"]
+        assert await types(client, key) == ["was_placed", "was_paid"]
 
 
 async def test_an_event_of_the_same_append_cancels_it_if_it_comes_behind_the_trigger(
@@ -129,8 +148,8 @@ async def test_an_event_of_the_same_append_cancels_it_if_it_comes_behind_the_tri
 
 async def test_one_that_is_refused_is_parked_and_can_be_run_again(client: httpx.AsyncClient) -> None:
     key = new_id()
-    await appended(client, "order", key, "was_placed", {})
     await appended(client, "order", key, "was_locked", {"locked": True})
+    await appended(client, "order", key, "was_placed", {})
     parked = await ended(client, key, "parked")
     assert parked["reason"] == "It is locked."
     await appended(client, "order", key, "was_unlocked", {})
