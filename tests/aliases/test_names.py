@@ -26,7 +26,7 @@ from gateway.postgres.errors import PostgresTrouble
 from spec.model import Spec
 from spec.parse import parse
 from tests.aliases.conftest import OpenRegistry
-from tests.aliases.drive import SPEC, Registry, alias, name, tables
+from tests.aliases.drive import SPEC, WAIT_S, Registry, alias, name, tables
 from tests.support.calls import until
 from tests.support.drive import Place, Proceed, append, appended, event, interpose, new_stream, seal
 
@@ -296,12 +296,15 @@ async def test_a_sync_ends_where_its_events_are_deleted_meanwhile(
         async with other.transaction():
             await other.execute("SELECT FROM alias_position WHERE tenant = $1 FOR UPDATE", tenant)
             syncing = asyncio.create_task(registry.store.sync(tenant.bytes))
-            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            waits = (
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
             await until(lambda: database.fetchval(waits))
             await other.execute(
                 "DELETE FROM outbox WHERE tenant = $1 AND aggregate_type = '_names' AND version = 2", tenant
             )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             assert await syncing == 1
 
 

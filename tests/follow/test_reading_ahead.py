@@ -23,7 +23,7 @@ from gateway.tasks import ended
 from tests.bench.projections import FILL
 from tests.follow.conftest import SPEC
 from tests.support.accounts import open_account
-from tests.support.calls import until
+from tests.support.calls import DEADLINE_S, until
 
 EVENTS = APPEND_EVENTS_MAX + 300
 """More than a page of those below."""
@@ -56,7 +56,7 @@ class Folds(NeverAhead):
 
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         self.pages.append(len(events))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await self._later.wait()
         return Changes((), 0, 0, ())
 

@@ -16,7 +16,7 @@ from gateway.catalog import spec_use
 from gateway.http.api.specs import DEPLOYED_AT_ONCE
 from tests.changes.twelve import NAMED, TWELVE, append_what_is_in_the_way
 from tests.support.accounts import Account, open_account
-from tests.support.calls import append, appended, new_client, new_id, refused
+from tests.support.calls import DEADLINE_S, append, appended, new_client, new_id, refused
 from tests.support.serving import Served
 
 SHOP: dict[str, Any] = {
@@ -192,7 +192,7 @@ async def test_deployments_that_wait_hold_up_no_other_tenant(
             for each in shops:  # as another gateway that deploys for them all the while
                 await conn.execute(LOCK, f"sluice.spec.{each.id}")
             held = [asyncio.create_task(client.put("/_/spec", json=changed)) for client in clients[:-1]]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 while await conn.fetchval(WAITING) < len(held):
                     await asyncio.sleep(0.01)
             refused(await clients[-1].put("/_/spec", json=changed), 503, "unavailable")

@@ -30,6 +30,7 @@ from tests.support.drive import (
     opened,
     partition_number,
     ready,
+    sent_or_gathering,
     tally,
     until,
 )
@@ -322,17 +323,11 @@ async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_f
         runs.append(len(args[4]))
         return await proceed()
 
-    loop = asyncio.get_running_loop()
-
-    def taken() -> bool:
-        return lane(log, stream).sequencer.waiting == (0, 0)
-
     async def runs_of_two(few: int = 1) -> list[int]:
-        """Of an append, or a few, and of another that comes once these are on their way, or soon."""
+        """Of an append, or a few, and of another that comes once these are on their way, or wait for more."""
         runs.clear()
-        soon = loop.time() + 0.5
         first = [log.append(append(stream)) for _ in range(few)]
-        await until(lambda: taken() or loop.time() > soon)
+        await until(lambda: sent_or_gathering(lane(log, stream)))
         await appended(log, append(stream))
         await asyncio.gather(*first)
         return runs

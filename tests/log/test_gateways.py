@@ -36,6 +36,7 @@ from tests.support.drive import (
     new_stream,
     opened,
     seal,
+    sent_or_gathering,
     tally,
     time_is_up,
     until,
@@ -397,10 +398,8 @@ async def test_beside_another_gateway_a_call_after_a_large_one_waits_for_more(
         return await proceed()
 
     interpose(lane(one, stream).connection, "swap", around)
-    loop = asyncio.get_running_loop()
-    soon = loop.time() + 0.5
     first = one.append(append(stream))
-    await until(lambda: lane(one, stream).sequencer.waiting == (0, 0) or loop.time() > soon)
+    await until(lambda: sent_or_gathering(lane(one, stream)))
     await appended(one, append(stream))
     assert isinstance(await first, Appended)
     assert runs == carried

@@ -23,6 +23,7 @@ from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load
 from tests.support.drive import (
+    STALL_S,
     Gate,
     Place,
     Proceed,
@@ -117,7 +118,7 @@ async def test_while_commits_fail_nothing_more_is_sequenced_and_it_is_back_withi
     assert told.get("OutcomeUnknown", 0) <= 8
     assert lengths[0] == lengths[2] <= 1 + 8
     await breakable_servers.postgres.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 + STALL_S):
         while not isinstance(await log.append(append(stream)), Appended):
             pass
     await check_invariants(place)

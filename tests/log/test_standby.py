@@ -24,6 +24,7 @@ from gateway.relay.position import START
 from tests.log.conftest import _DATABASE, OpenLog, _prepare
 from tests.log.invariants import check_invariants
 from tests.support.drive import (
+    STALL_S,
     Place,
     append,
     appended,
@@ -36,7 +37,7 @@ from tests.support.drive import (
 from tests.support.servers import open_folder, servers_in
 from tests.support.standby import Pair, open_pair
 
-ALARM_S = 5.0
+ALARM_S = 5.0 + STALL_S
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ async def test_a_page_of_the_outbox_that_is_settled_needs_no_standby(
 async def test_a_read_says_so_when_the_standby_stays_away(
     pair: Pair, place: Place, open_log: OpenLog
 ) -> None:
-    one, other = await open_log(), await open_log(read_deadline_s=1.0)
+    one, other = await open_log(), await open_log(read_deadline_s=STALL_S)
     stream = new_stream()
     await all_open(one, other)
     await appended(one, append(stream))

@@ -222,6 +222,11 @@ def lane(log: Log, stream: Stream) -> PartitionWorkers:
     return log._lane_of[stream.tenant]
 
 
+def sent_or_gathering(workers: PartitionWorkers) -> bool:
+    """Whether its next call has been made, or waits for more appends to take along."""
+    return workers.sequencer.waiting == (0, 0) or not workers.sequencer._pace._gathered.is_set()
+
+
 def partition_number(log: Log, stream: Stream) -> int:
     return partition_of(stream.tenant, log.instance.partitions)
 
