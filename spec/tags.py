@@ -40,6 +40,7 @@ _STEP: Final = re.compile(rf"\.({_FIELD})|(\[\*\])")
 _TAG: Final = re.compile(rf"({PREFIX_GRAMMAR}):(.+)", re.DOTALL)
 _TAGS_ARE = "write `student:$.data.student_id`, `course:$.data.courses[*]`"
 _HASH_DOMAIN: Final = b"sluice/tag-value/1"
+_DIGITS_BELOW: Final = 1e21
 _encode = msgspec.json.Encoder().encode
 
 
@@ -169,11 +170,17 @@ def values_at(value: object, steps: Steps, path: str = "") -> Iterator[tuple[str
 
 def text_of(value: object) -> str | None:
     """A value as a tag has it: texts as they are, numbers and booleans as JSON writes them; None for an
-    object or a list."""
+    object or a list.
+
+    JSON has several spellings of a number. A whole one is written in digits, as integers are, so that `1e3`,
+    `1000.0` and `1000` are one tag; beyond 10^21 with an exponent (RFC 8785).
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, Decimal):
         return str(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < _DIGITS_BELOW:
+        return str(int(Decimal(repr(value))))
     if isinstance(value, bool | float):
         return _encode(value).decode()
     return str(value) if isinstance(value, int) else None

@@ -65,6 +65,13 @@ def test_only_a_folded_claim_ignores_case() -> None:
     assert claimed({"handle": "Ada"}) != claimed({"handle": "ada"})
 
 
+def test_a_number_is_one_value_however_it_is_spelled() -> None:
+    for spelled in (7.0, 70e-1):
+        assert claimed({"handle": spelled, "place": {"team": spelled}}) == claimed(
+            {"handle": 7, "place": {"team": 7}}
+        )
+
+
 def test_a_scope_makes_equal_values_of_two_teams_distinct() -> None:
     claims = [claimed({"handle": "ada", "place": {"team": team}})[0] for team in ("red", "blue", None)]
     assert len({claim.value for claim in claims}) == 3

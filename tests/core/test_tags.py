@@ -15,6 +15,7 @@ from gateway.admit.append import Append, Fault, compose
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED
 from gateway.appends import Header, tag_key, unpack_header
+from gateway.json_values import decode_data
 from spec.errors import Report
 from spec.tags import TAG_BYTES_MAX, TAGS_MAX, TagFault, TagRule, hashed_value, read_tags, tags_of, text_of
 from tests.core.appends import ACTOR, TENANT, UUID, admitted, declared, event, minting, refused
@@ -53,11 +54,24 @@ def tags(data: Any, *texts: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("s1", "s1"), ("é:1, x", "é:1, x"), (5, "5"), (-0.5, "-0.5"), (2.0, "2.0"), (True, "true"),
+    [("s1", "s1"), ("é:1, x", "é:1, x"), (5, "5"), (-0.5, "-0.5"), (2.5, "2.5"), (True, "true"),
      (False, "false"), (10**30, "1" + 30 * "0"), (Decimal("1e400"), "1E+400")],
 )  # fmt: skip
 def test_a_value_is_a_tag_as_text_or_as_json_writes_it(value: Any, text: str) -> None:
     assert tags({"id": value}, "student:$.data.id") == (f"student:{text}",)
+
+
+@pytest.mark.parametrize(
+    ("spellings", "text"),
+    [("1000 1000.0 1e3 1E+3 100e1", "1000"), ("-7 -7.0 -70e-1", "-7"), ("0 -0 0.0 -0.0 0e9", "0"),
+     ("100000000000000000000 1e20", "1" + 20 * "0"),
+     ("12345678901234567000 12345678901234567000.0 1.2345678901234567e19", "12345678901234567000"),
+     ("0.5 0.50 5e-1", "0.5"), ("1e21 1000e18", "1e21")],
+)  # fmt: skip
+def test_a_number_is_one_tag_however_it_is_spelled(spellings: str, text: str) -> None:
+    declared = ("number:$.data", {"hash": "hidden:$.data"})
+    found = {tags(decode_data(each.encode()), *declared) for each in spellings.split()}
+    assert found == {(f"number:{text}", f"hidden:{hashed_value(SALT, 'hidden', text)}")}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +134,7 @@ def test_any_data_have_at_most_so_many_tags_within_bounds_or_a_place_at_fault(da
 def test_numbers_and_booleans_are_written_as_json(value: Any) -> None:
     text = text_of(value)
     assert text is not None
-    assert json.loads(text) == value
+    assert type(value)(json.loads(text)) == value
 
 
 def test_the_key_of_a_tag_is_its_tenants_own() -> None:
