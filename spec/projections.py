@@ -92,7 +92,7 @@ def _read(name: str, value: object, pointer: str, spec: Spec, report: Report) ->
         report.add("invalid_value", below(pointer, "key_kind"), '`key_kind` is "identifier" or "text".')
     return Projection(
         name,
-        _read_on(value.get("on", {}), below(pointer, "on"), spec, report),
+        _read_on(value["on"], below(pointer, "on"), spec, report) if "on" in value else MappingProxyType({}),
         read_by(value, pointer, report),
         "text" if kind == "text" else "identifier",
         read_join(value["join"], below(pointer, "join"), spec, report) if "join" in value else None,
@@ -103,6 +103,9 @@ def _read_on(value: object, pointer: str, spec: Spec, report: Report) -> Mapping
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, '`on` is an object: a rule by its event, as in "order.was_placed".')
         return MappingProxyType({})
+    if not value:
+        why = "`on` names no event, so the projection would never have a row."
+        report.add("invalid_value", pointer, why, accepted_before=True)
     rules = {}
     for name, each in value.items():
         place = below(pointer, name)
