@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from decimal import Decimal
 
 import msgspec
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_UNWRITABLE = (b"null", b"NaN", b"Infinity")
+"""What msgspec writes for a number that JSON has not: the first for a float, the others for a Decimal."""
 
 
 def encode(value: object) -> bytes:
-    """Raises ValueError for NaN and infinities, which JSON has not: msgspec writes null in their place."""
+    """A Decimal is a number with its own digits. Raises ValueError for NaN and infinities."""
     text = _encode(value)
-    if b"null" in text:
-        _refuse_unwritable(msgspec.to_builtins(value, enc_hook=_as_it_is), "")
+    if any(word in text for word in _UNWRITABLE):
+        _refuse_unwritable(msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=_as_it_is), "")
     return text
 
 
@@ -23,7 +25,7 @@ def _as_it_is(_: object) -> None:
 
 def _refuse_unwritable(value: object, path: str) -> None:
     match value:
-        case float() if not math.isfinite(value):
+        case float() | Decimal() if not Decimal(value).is_finite():
             raise ValueError(f"{path.removeprefix('.') or 'the value'} is {value}, which JSON can't express")
         case dict():
             for name, each in value.items():

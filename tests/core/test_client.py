@@ -209,6 +209,9 @@ class Reading:
         ({"total": math.nan}, "data.total is nan"),
         (Reading(-math.inf), "data.celsius is -inf"),
         ([1, {"parts": (2.5, math.inf)}], r"data\[1\].parts\[1\] is inf"),
+        ({"total": Decimal("NaN")}, "data.total is NaN"),
+        ({"total": Decimal("sNaN")}, "data.total is sNaN"),
+        ({"note": None, "sums": [Decimal("1e400"), Decimal("-Infinity")]}, r"data.sums\[1\] is -Infinity"),
     ],
 )
 def test_a_number_that_json_has_not_is_never_sent_as_null(data: object, path: str) -> None:
@@ -218,6 +221,17 @@ def test_a_number_that_json_has_not_is_never_sent_as_null(data: object, path: st
         list(bulk.parts([BulkAppend("order", "k", "was_placed", data, ACTOR)]))
     with pytest.raises(ValueError, match=path.removeprefix("data.")):
         imports.Import("order", [{"data": data}], {})
+
+
+def test_a_decimal_is_sent_as_a_number_with_its_digits() -> None:
+    digits = ["19.90", "0.1000000000000000000000001", "1E+400", "-0"]
+    data = {"totals": [Decimal(each) for each in digits], "note": "NaN, null"}
+    call = calls.append("order", "k", "was_placed", data, "new", {"actor": ACTOR})
+    assert b'{"totals":[19.90,0.1000000000000000000000001,1E+400,-0],' in (call.request.content or b"")
+    ((line,),) = bulk.parts([BulkAppend("order", "k", "was_placed", data, ACTOR)])
+    assert b'"totals":[19.90,' in line[1]
+    rows = calls.rows(("order",), 10, None, {"filters": {"total": {"gte": Decimal("19.90")}}})
+    assert rows.request.params["filter[total][gte]"] == "19.90"
 
 
 def test_null_is_sent_as_null_and_json_as_it_is() -> None:
