@@ -164,6 +164,35 @@ async def test_a_cluster_is_found_while_the_first_node_named_is_silent(nodes: Re
     await late.aclose()
 
 
+async def test_a_caller_that_gives_up_while_it_learns_where_slots_are_leaves_that_to_the_next() -> None:
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while sent := await reader.read(1000):
+            if b"SLOTS" in sent:
+                asked.set()
+                await told.wait()
+                port = writer.get_extra_info("sockname")[1]
+                writer.write(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % port)
+            else:
+                writer.write(b"+OK\r\n" * sent.count(b"*"))
+        writer.close()
+
+    listening = await asyncio.start_server(node, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    cluster = open_redis(f"redis+cluster://127.0.0.1:{port}", 5.0, 2)
+    assert isinstance(cluster, Cluster)
+    async with asyncio.timeout(20):
+        gives_up = asyncio.create_task(cluster.holding("key"))
+        await asked.wait()
+        await ended((gives_up,))
+        told.set()
+        assert (await cluster.holding("key")).name == f"127.0.0.1:{port}"
+        await cluster.aclose()
+        listening.close()
+        await listening.wait_closed()
+
+
 async def test_a_node_that_is_in_no_cluster_yet_is_not_believed(nodes: RedisNodes, tmp_path: Path) -> None:
     """It serves, and says of itself that no server has any slot."""
     (alone,) = nodes_in(tmp_path, masters=1).nodes

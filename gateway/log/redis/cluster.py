@@ -202,17 +202,21 @@ class Cluster:
             self._doubtful = False  # whatever contradicts meanwhile may be newer than what is learned
             nodes = {each.name: each for each in (*self._seeds, *self._servers.values())}
             asking = {self._ask(server) for server in nodes.values()}
-            while asking:
-                done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                for server, told in [each.result() for each in done]:
-                    if isinstance(told, Exception):
-                        self._untold = f"no node answers where slots are; {server.name}: {reason(told)}"
-                        continue
-                    await self._adopt(told, server)
-                    self._asked_at, self._untold = loop.time(), None
-                    return
-            self._asked_at, self._doubtful = loop.time(), True
-            raise RedisConnectionError(self._untold)
+            try:
+                while asking:
+                    done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                    for server, told in [each.result() for each in done]:
+                        if isinstance(told, Exception):
+                            self._untold = f"no node answers where slots are; {server.name}: {reason(told)}"
+                            continue
+                        await self._adopt(told, server)
+                        self._asked_at, self._untold = loop.time(), None
+                        return
+                self._asked_at = loop.time()
+                raise RedisConnectionError(self._untold)
+            except BaseException:  # a caller that waits no longer has learned nothing, too
+                self._doubtful = True
+                raise
 
     def _ask(self, server: Server) -> asyncio.Task[tuple[Server, Any]]:
         """Continues where another node has told sooner: to cancel it would close connections that are
