@@ -11,9 +11,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import asyncpg
 from prometheus_client import CollectorRegistry
@@ -67,6 +67,7 @@ from gateway.reactions.reactor import Reactor
 from gateway.relay.due import looking
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
+from gateway.relay.repeated import Repeated
 from gateway.tasks import ended
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
@@ -84,6 +85,7 @@ _KEY_POOL_MAX = 1  # one statement at a time
 _CONSOLE_POOL_MAX = 1  # only where there is a console: its sessions never hold up a key
 _OUTBOX_POOL_MAX = 4  # readers of the whole history do not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
+_AGAIN_S = 1.0
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -262,14 +264,14 @@ async def _auditing(
     if not config.audit_rows_per_s:
         yield
         return
-    async with _beside(AuditLoop(pool, instance, config.audit_rows_per_s, metrics).run()):
+    async with _beside(AuditLoop(pool, instance, config.audit_rows_per_s, metrics).run):
         yield
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """A task continues until this is left."""
-    task = asyncio.create_task(work)
+async def _beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """A task continues until this is left, after a bug too."""
+    task = asyncio.create_task(Repeated(logger).run(work, _AGAIN_S))
     try:
         yield
     finally:
@@ -307,7 +309,7 @@ async def _running(
     async with health.looking(), ops_listening(operators.page, ops_listener(config)):
         await log.start()
         try:
-            async with assigner.running(), _beside(Deletions(pool, log, lambda: catalog.any_resting).run()):
+            async with assigner.running(), _beside(Deletions(pool, log, lambda: catalog.any_resting).run):
                 yield operators
         finally:
             await log.stop(config.shutdown_grace_s)

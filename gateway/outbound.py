@@ -45,8 +45,10 @@ from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Listen, Relay, RelayOptions
+from gateway.relay.repeated import Repeated
 from gateway.relay.subscriptions import Subscriptions
 from gateway.relay.trial import Trials
+from gateway.tasks import ended
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics
 
@@ -56,6 +58,8 @@ _POOL_MAX: Final = 6
 _FOLLOW_POOL_MAX: Final = 4
 _ROWS_POOL_MAX: Final = 4
 _REDIS_CONNECTIONS_MAX: Final = 2
+HEAR_AGAIN_S: Final = 1.0
+"""After a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +163,15 @@ async def _at_home(relay: Relay, pool: asyncpg.Pool) -> AsyncIterator[None]:
     """The relay delivers meanwhile, as long as the database is where it was, or an operator adopted it."""
     delivering, off = await _switched(relay, pool, delivering=False, off=None)
 
-    async def watch() -> None:
+    async def look() -> None:
         nonlocal delivering, off
-        while True:
-            await asyncio.sleep(WATCH_EVERY_S)
-            delivering, off = await _switched(relay, pool, delivering=delivering, off=off)
+        delivering, off = await _switched(relay, pool, delivering=delivering, off=off)
 
-    watching = asyncio.create_task(watch())
+    watching = asyncio.create_task(Repeated(logger).run(look, WATCH_EVERY_S))
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        await ended((watching,))
 
 
 async def _switched(
@@ -268,10 +269,9 @@ async def _announced(config: Config, instance: postgres.Instance) -> AsyncIterat
     """What gateways announce over Redis; without Redis, commits are found by looking."""
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     announcements = Announcements(redis, instance.id)
-    task = asyncio.create_task(announcements.run_listening())
+    task = asyncio.create_task(Repeated(logger).run(announcements.run_listening, HEAR_AGAIN_S))
     try:
         yield lambda tell: announcements.hearing(lambda _: tell())
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await ended((task,))
         await redis.aclose()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from gateway.appends import Appended
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.outcomes import Conflict
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (
@@ -135,4 +138,27 @@ async def test_an_append_that_another_gateway_committed_in_an_ended_epoch_is_not
     inspect.open()
     assert await pending == Appended(stream.key, 2, ids(one), replayed=False)
     assert await living.length(stream) == 3
+    await check_invariants(place)
+
+
+async def test_conflicts_are_answered_after_a_bug(
+    open_log: OpenLog, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The look whether a conflict's epoch still stands fails, as by asyncpg's AttributeError of a connection
+    that ends between a statement and its arguments. Neither this conflict nor a later one waits for its
+    deadline."""
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    bugs = iter([AttributeError("bind_execute")])
+
+    async def around(proceed: Proceed, name: str, *_: Any) -> Any:
+        for bug in bugs if name == "partition" else ():
+            raise bug
+        return await proceed()
+
+    interpose(log._postgres, "fetch", around)
+    for _ in range(2):
+        assert await log.append(append(stream, expected=0)) == Conflict(1)
+    assert "task_restarted" in caplog.messages
     await check_invariants(place)

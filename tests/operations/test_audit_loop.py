@@ -14,6 +14,7 @@ from gateway.config import Config
 from gateway.log.log import Log
 from gateway.operations.audit_loop import AuditLoop
 from gateway.operations.place import Place
+from gateway.operations.report import Report
 from gateway.telemetry.metrics import Metrics
 from tests.operations.filled import p_of
 from tests.support import drive
@@ -91,3 +92,23 @@ async def test_a_gateway_audits_only_when_it_is_told_to(postgres_url: str, redis
                 found = await scraped_until(client, lambda page: page("sluice_audit_passes_total"))
             assert found("sluice_audit_passes_total") == passes
             assert found("sluice_audit_violations_total", kind="rows") == 0
+
+
+async def test_the_audit_continues_after_a_bug(
+    postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As asyncpg's AttributeError of a connection that ends between a statement and its arguments."""
+    bugs, run_once = iter([AttributeError("bind_execute")]), AuditLoop.run_once
+
+    async def failing(audit: AuditLoop, p: int) -> Report:
+        for bug in bugs:
+            raise bug
+        return await run_once(audit, p)
+
+    monkeypatch.setattr(AuditLoop, "run_once", failing)
+    config = Config(
+        redis_url=redis_url, postgres_url=postgres_url, metrics_token="m" * 32, audit_rows_per_s=1000
+    )
+    async with serving(config) as served, new_client(served.url, config.metrics_token) as client:
+        await scraped_until(client, lambda page: page("sluice_audit_passes_total"))
+    assert "task_restarted" in caplog.messages

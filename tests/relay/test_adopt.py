@@ -6,14 +6,22 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
+from gateway import outbound
 from gateway.config import Config
-from gateway.log.postgres import open_pool
+from gateway.log.postgres import Instance, open_pool
+from gateway.log.redis.announcements import Announcements
+from gateway.outbound import _announced, _at_home
+from gateway.partitions import PARTITION_RULE
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.home import Home, differs, homes, not_adopted
+from gateway.relay.relay import Relay
 from tests.cli.command import Ran, Sluice
 from tests.relay.receivers import SECRET, WebReceiver
 from tests.support.accounts import open_account
@@ -118,6 +126,49 @@ async def test_a_replacement_keeps_the_id_and_delivers_while_gateways_run(
         await pool.close()
     clone = (await sluice(copied, "adopt", "--clone", "--json")).json
     assert clone["before"] != clone["instance"]
+
+
+async def test_whether_a_relay_may_deliver_is_looked_at_again_after_a_bug(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As asyncpg's AttributeError of a connection that ends between a statement and its arguments: the relay,
+    which waits for Postgres, would else never deliver."""
+    looks = iter([PostgresTrouble("it is away"), AttributeError("bind_execute")])
+
+    async def looked(_pool: object) -> None:
+        for trouble in looks:
+            raise trouble
+
+    class Starts:
+        started = asyncio.Event()
+
+        async def start(self) -> None:
+            self.started.set()
+
+    monkeypatch.setattr(outbound, "not_adopted", looked)
+    monkeypatch.setattr(outbound, "WATCH_EVERY_S", 0)
+    relay = Starts()
+    async with _at_home(cast("Relay", relay), cast("asyncpg.Pool", None)), asyncio.timeout(20):
+        await relay.started.wait()
+    assert "task_restarted" in caplog.messages
+
+
+async def test_a_relay_process_hears_of_commits_again_after_a_bug(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listens, listening = iter([RuntimeError("the handler is closed")]), asyncio.Event()
+
+    async def listened(_announcements: Announcements) -> None:
+        for bug in listens:
+            raise bug
+        listening.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Announcements, "run_listening", listened)
+    monkeypatch.setattr(outbound, "HEAR_AGAIN_S", 0)
+    config = Config(redis_url=servers.redis_url, postgres_url=servers.database_url("postgres"))
+    async with _announced(config, Instance(uuid4(), 1, PARTITION_RULE)), asyncio.timeout(20):
+        await listening.wait()
 
 
 async def has(receiver: WebReceiver, count: int) -> bool:

@@ -8,6 +8,7 @@ appends bypass.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 
 import msgspec
@@ -19,6 +20,8 @@ from gateway.log.epoch.settling import Settling
 from gateway.log.postgres import Postgres
 from gateway.outcomes import ConditionFailed, Conflict, NotUnique
 from gateway.postgres.errors import PostgresTrouble
+
+logger = logging.getLogger("sluice.log")
 
 _AGAIN_S = 0.1
 
@@ -77,6 +80,9 @@ class DeferredOutcomes:
             try:
                 asked.set_result((await self._postgres.partition(self._partition.number)).epoch)
             except PostgresTrouble:
+                asked.set_result(None)
+            except Exception:  # a bug, or asyncpg's: the next conflicts are looked at all the same
+                logger.exception("task_restarted")
                 asked.set_result(None)
         self._looking = False
 
