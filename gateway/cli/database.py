@@ -33,7 +33,7 @@ def postgres_url(option: str | None) -> str:
     try:
         return str(one("postgres_url", environ, read_file))
     except ConfigError as fault:
-        if not DEVELOPMENT.exists():
+        if option or is_database_set() or not DEVELOPMENT.exists():
             raise
         hint = f"For the instance in this folder, first run `. {DEVELOPMENT}`"
         raise ConfigError((*fault.faults, hint)) from fault

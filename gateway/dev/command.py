@@ -15,8 +15,11 @@ from gateway.setting_rows import WORKERS_MAX
 
 
 def dev(
-    host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 8017,
+    host: Annotated[str, typer.Option(envvar="SLUICE_HOST", help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(envvar="SLUICE_PORT", min=0, max=65535, help="Port to serve on; 0 takes a free one."),
+    ] = 8017,
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="The folder for data of Redis and Postgres, and for DIR/run/.")
     ] = Path(".sluice"),
@@ -33,7 +36,9 @@ def dev(
     postgres: Annotated[
         str | None, typer.Option(metavar="URL", help="A running Postgres; default: start one.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=WORKERS_MAX, help="Gateway processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option(envvar="SLUICE_WORKERS", min=1, max=WORKERS_MAX, help="Gateway processes.")
+    ] = 1,
     allow_private_targets: Annotated[
         bool,
         typer.Option(

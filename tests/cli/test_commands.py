@@ -222,3 +222,5 @@ def test_beside_an_instance_for_development_a_missing_setting_is_told_with_where
     assert told.code == 2
     assert "SLUICE_POSTGRES_URL" in told.err
     assert "`. .sluice/run/env`" in told.err
+    for wrong in (unset("keys", "list", SLUICE_POSTGRES_URL="x"), unset("keys", "list", "--postgres", "x")):
+        assert (wrong.code, ".sluice" in wrong.err) == (2, False)

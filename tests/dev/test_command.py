@@ -13,7 +13,11 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from gateway.dev.command import dev
+from gateway.dev.supervisor import Settings
 from tests.dev.conftest import DEADLINE_S, ROOT, Dev
 
 OTHER_SPEC = {
@@ -114,6 +118,24 @@ def test_a_spec_with_faults_is_refused_with_all_of_them(sluice_dev: Start, folde
     said = refused(sluice_dev("--spec", "spec.json"))
     assert "/agent_types/0" in said
     assert "/singletons/0" in said
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Settings] = []
+    monkeypatch.setattr("gateway.dev.command.run", lambda settings, _: asked.append(settings))
+    app = typer.Typer()
+    app.command()(dev)
+    environ = {"SLUICE_HOST": "127.0.0.2", "SLUICE_PORT": "8100", "SLUICE_WORKERS": "2"}
+    for words, set_to in ((["--port", "8101"], environ), ([], environ), ([], dict.fromkeys(environ, ""))):
+        ran = CliRunner().invoke(app, ["--data", str(tmp_path), *words], env=set_to)
+        assert ran.exit_code == 0, ran.output
+    assert [(each.host, each.port, each.workers) for each in asked] == [
+        ("127.0.0.2", 8101, 2),
+        ("127.0.0.2", 8100, 2),
+        ("127.0.0.1", 8017, 1),
+    ]
 
 
 def test_settings_that_make_no_sense_are_refused_at_once(sluice_dev: Start, folder: Path) -> None:
