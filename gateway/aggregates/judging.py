@@ -12,6 +12,7 @@ from gateway.aggregates.folder import Handlers, Rules
 from gateway.appends import Append
 from gateway.catalog.model import Deployed, tenant_of
 from gateway.events import Recorded, Stream
+from gateway.outcomes import RuleViolated
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
 from gateway.state.rules import Violation, judge
 
@@ -55,6 +56,14 @@ def is_first(append: Append, deployed: Deployed, bytes_max: int) -> bool:
     if append.expected != 0:
         return False
     return isinstance(at_once(EMPTY, _recorded(append), deployed, bytes_max), Folded)
+
+
+def refused_as_first(append: Append, deployed: Deployed, bytes_max: int) -> RuleViolated | None:
+    """By the rules of its events, as the first append of its aggregate."""
+    verdict = judgement(EMPTY, _recorded(append), deployed, bytes_max)
+    if isinstance(verdict, Folded):
+        return None
+    return RuleViolated(verdict.event, verdict.rule, verdict.error, 0)
 
 
 def spec_of_tenant(deployed_of: DeployedOf, tenant: bytes) -> Deployed | None:

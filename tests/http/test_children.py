@@ -17,8 +17,13 @@ from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import ACTOR, append, appended, batch, new_client, new_id, refused
 from tests.support.serving import Served
 
+RULED = {
+    "schema": {},
+    "rules": [{"require": {"exists": "$.data.size"}, "error": "It has no size."}],
+}
 HASHED: dict[str, Any] = {
     **SPEC,
+    "aggregate_types": {**SPEC["aggregate_types"], "part": {"events": {"was_cut": RULED}}},
     "public_ids": {"key": "VNO", "types": ["order"]},
     "hash_ids": {"prefix": "bd", "types": ["order"]},
 }
@@ -98,6 +103,23 @@ async def test_a_child_may_be_of_a_type_that_has_no_hash_ids(
     refused(await client.get(f"/order/@{root[1]}.1"), 404, "unknown_alias", "key")
     below = await born(client, f"@{root[1]}.1", aggregate_type="ticket")
     assert below.json()["aliases"] == [f"{root[1]}.1.1"]
+
+
+async def test_a_child_that_its_rules_refuse_takes_no_number(
+    client: httpx.AsyncClient, root: tuple[str, str]
+) -> None:
+    key, name = root
+    body = {**batch(("was_cut", {"size": 1}), ("was_cut", {})), "parent": f"@{name}"}
+    kept = {"idempotency-key": "cut"}
+    told = refused(
+        await client.post("/part", json=body, headers=kept), 422, "rule_violated", "events[1].rules[0]"
+    )
+    assert (told["error"], told["length"]) == ("It has no size.", 0)
+    refused(await client.post("/part", json={**body, "parent": "@bd-k86gaq"}), 404, "unknown_alias", "parent")
+    assert (await client.get(f"/order/{key}/children")).json()["children"] == []
+    body = {**batch(("was_cut", {"size": 1})), "parent": f"@{name}"}
+    answer = await client.post("/part", json=body, headers=kept)
+    assert (answer.status_code, answer.json()["aliases"]) == (201, [f"{name}.1"])
 
 
 async def test_names_are_three_levels_deep(client: httpx.AsyncClient, root: tuple[str, str]) -> None:

@@ -29,6 +29,7 @@ from gateway.admit.append import (
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked
+from gateway.aggregates.judging import is_ruled, refused_as_first
 from gateway.aggregates.records import Records
 from gateway.appends import Append, Retry, same_append
 from gateway.aside import Aside, Busy
@@ -48,7 +49,7 @@ from gateway.json_values import decode_data
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
 from gateway.names.records import key_of_content, record_of
-from gateway.outcomes import Conflict, Outcome, OutcomeUnknown
+from gateway.outcomes import Conflict, Outcome, OutcomeUnknown, RuleViolated
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
 from spec.violations import WEIGHT_MIN
@@ -136,6 +137,7 @@ class Appends:
         self._aliases = aliases
         self._outcomes = outcomes
         self._catalog = catalog
+        self._state_bytes_max = config.state_bytes_max
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
 
@@ -184,7 +186,7 @@ class Appends:
             answer = await self._outcomes.of_fault(append, batch=batch)
         elif place.minted and (parent := parent_of(body)) is not None:
             mint_key = partial(minted_key, place.aggregate_type)
-            answer, name = await self._append_child(principal, deployed.spec, parent, append, mint_key)
+            answer, name = await self._append_child(principal, deployed, parent, append, mint_key)
         else:
             append, outcome = await self._submit(place, append, body)
             answer = await self._outcomes.of_append(
@@ -236,7 +238,12 @@ class Appends:
             raise Refused(Refusal("not_committed", why)) from busy
 
     async def _append_child(
-        self, principal: Principal, spec: Spec, parent: str, append: Append, mint_key: Callable[[], str]
+        self,
+        principal: Principal,
+        deployed: Deployed,
+        parent: str,
+        append: Append,
+        mint_key: Callable[[], str],
     ) -> tuple[Answer, Alias | None]:
         """As any append of a new aggregate, once it has its name, which is returned with the answer: what its
         receipt shows is there by then. What is settled already under the request's identities is told without
@@ -245,7 +252,8 @@ class Appends:
         earlier = await self._outcomes.of_retry(append.retry, batch=True, only=only)
         if earlier is not None:
             return earlier, None
-        child = await self._parents.child(principal, spec, parent, append, mint_key)
+        violated = partial(self._violated, principal, append, deployed)
+        child = await self._parents.child(principal, deployed.spec, parent, append, mint_key, violated)
         if isinstance(child, Answer):
             return child, None
         stream = msgspec.structs.replace(append.stream, key=child.key)
@@ -256,6 +264,15 @@ class Appends:
             outcome = OutcomeUnknown(append.append_id)
         answer = await self._outcomes.of_append(append, outcome, minimal=True, batch=True, only=only)
         return answer, child.alias
+
+    async def _violated(
+        self, principal: Principal, append: Append, deployed: Deployed
+    ) -> RuleViolated | None:
+        """The rule of a child's events that would refuse it."""
+        if not is_ruled(append.stream, deployed):
+            return None
+        judge = partial(refused_as_first, append, deployed, self._state_bytes_max)
+        return await self._judged_aside(principal, judge)
 
     async def _with_aliases(
         self, call: Call, answer: Answer, spec: Spec | None, body: bytes, name: Alias | None = None

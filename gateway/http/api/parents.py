@@ -1,13 +1,13 @@
 """`"parent"` beside the events of a new aggregate: which aggregate that is, and the child's name below
 its own.
 
-Owns how an invalid parent is refused. It is looked at last, when nothing else can refuse the request: a
-number is given only to a child that is about to be.
+Owns how an invalid parent is refused. It is looked at last but for the rules of the child's events: a number
+is given only to a child that is about to be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import msgspec
@@ -24,6 +24,7 @@ from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Refused
 from gateway.names.aliases import SIGIL, Alias, Kind
 from gateway.names.hash_ids import CHILD_DEPTH_MAX
+from gateway.outcomes import RuleViolated
 from gateway.postgres.errors import PostgresTrouble
 from spec.errors import shown
 from spec.identifiers import canonicalize
@@ -49,15 +50,22 @@ class Parents:
         self._outcomes = outcomes
 
     async def child(
-        self, principal: Principal, spec: Spec, parent: str, append: Append, mint: Callable[[], str]
+        self,
+        principal: Principal,
+        spec: Spec,
+        parent: str,
+        append: Append,
+        mint: Callable[[], str],
+        violated: Callable[[], Awaitable[RuleViolated | None]],
     ) -> Child | Answer:
         """The child that `append` is about to create, under the key and the name that are its own; an answer
-        where there can be none. `mint` makes another key where the append's is taken."""
+        where there can be none. `mint` makes another key where the append's is taken; `violated` judges the
+        rules of its events."""
         try:
             meant = await self._named(principal, spec, parent, append.stream)
             if isinstance(meant, Refusal):
                 return refused(meant)
-            child = await self._children.name(*meant, append.stream, append.retry, mint)
+            child = await violated() or await self._children.name(*meant, append.stream, append.retry, mint)
         except Refused as fault:
             return refused(replace(fault.refusal, path="parent"))
         except (PostgresTrouble, NotWritten):
@@ -65,7 +73,7 @@ class Parents:
             return refused(Refusal("not_committed", why), 1)
         if isinstance(child, Child):
             return child
-        return await self._outcomes.of_append(None, child, minimal=True)
+        return await self._outcomes.of_append(None, child, minimal=True, batch=True)
 
     async def _named(
         self, principal: Principal, spec: Spec, text: str, child: Stream
