@@ -59,6 +59,20 @@ def row(
     )
 
 
+async def test_a_replay_that_fails_leaves_the_event_of_one_that_did_not(pool: asyncpg.Pool) -> None:
+    """Both have read it in quarantine; the one that fails is the last to say so."""
+    held, event_id = row("a", "quarantined"), uuid7().bytes
+    await store.keep(pool, [held])
+    await store.settle(pool, TENANT, held.id, "replayed", None, event_id)
+    await store.settle(pool, TENANT, held.id, "quarantined", ("unknown_alias", "There is none."), None)
+    found = await store.stored(pool, TENANT, held.id)
+    assert found is not None
+    told = {name: found.shown[name] for name in ("verdict", "reason", "error", "event_id")}
+    assert told == {
+        "verdict": "replayed", "reason": None, "error": None, "event_id": str(UUID(bytes=event_id)),
+    }  # fmt: skip
+
+
 async def names(pool: asyncpg.Pool) -> list[str]:
     return [each["delivery_id"] for each in await pool.fetch("SELECT * FROM webhook_delivery ORDER BY id")]
 

@@ -110,14 +110,15 @@ SELECT id FROM webhook_delivery WHERE tenant = $1 AND id < $2 ORDER BY id DESC O
 
 
 -- name: settle
--- What a replay made of a delivery. Its body comes into the row: another event may hold another shape of it.
--- $1 tenant, $2 id, $3 verdict, $4 reason, $5 error, $6 event id.
+-- What a replay made of a delivery. Its body comes into the row: another event may hold another shape of it. One that
+-- made no event leaves what another has made of it meanwhile. $1 tenant, $2 id, $3 verdict, as it was where there is no
+-- event, $4 reason, $5 error, $6 event id.
 UPDATE webhook_delivery d
 SET verdict = $3, reason = $4, error = $5, event_id = coalesce($6, d.event_id), body_bytes = NULL,
     body = coalesce(d.body, (
         SELECT substr(o.payload, 9, d.body_bytes) FROM outbox o WHERE o.id = d.event_id AND o.tenant = d.tenant
     ))
-WHERE d.tenant = $1 AND d.id = $2
+WHERE d.tenant = $1 AND d.id = $2 AND ($6::uuid IS NOT NULL OR d.verdict = $3)
 
 
 -- name: show
