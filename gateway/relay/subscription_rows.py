@@ -58,6 +58,8 @@ class Wanted:
     declared: bool
     subscription: Subscription
     document: dict[str, Any] = field(repr=False)
+    over: bytes | None = field(default=None, repr=False)
+    """The document that its secrets may have been taken from."""
 
 
 class SubscriptionRows:
@@ -66,8 +68,10 @@ class SubscriptionRows:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    async def write(self, conn: Any, tenant: UUID, wanted: Wanted) -> Put | Declared | TooMany | NoPosition:
-        """Raises LostPlace."""
+    async def write(
+        self, conn: Any, tenant: UUID, wanted: Wanted
+    ) -> Put | Declared | TooMany | NoPosition | None:
+        """None where it is not written `over` what is there by now. Raises LostPlace."""
         while True:  # others may make it and end it meanwhile: each turn, one call is done
             before = await _locked(conn, tenant, wanted.name)
             if before is not None:
@@ -93,11 +97,13 @@ class SubscriptionRows:
 
     async def _change(
         self, conn: Any, tenant: UUID, wanted: Wanted, before: Subscribed
-    ) -> Put | Declared | NoPosition:
+    ) -> Put | Declared | NoPosition | None:
         """One that names no `start` keeps the one before. What says the same as before changes nothing, but
         that a PUT lets one that was disabled go on."""
         if before.declared and not wanted.declared:
             return Declared()  # since just now
+        if wanted.over not in (None, before.document):
+            return None
         started = start_of(before.document)
         start = wanted.document.get("start", started)
         document = {**wanted.document, "start": start}

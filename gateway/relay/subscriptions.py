@@ -79,6 +79,15 @@ class Subscriptions:
     ) -> Put | Declared | TooMany | NoPosition | Faults:
         """Makes it, or changes it: its cursor and what waits stay, unless `start` is another than before. A
         secret that reads `***` is the one that it has."""
+        while True:  # others may give it another secret meanwhile: each turn, one call is done
+            done = await self._put(tenant, name, document)
+            if done is not None:
+                return done
+
+    async def _put(
+        self, tenant: UUID, name: str, document: dict[str, Any]
+    ) -> Put | Declared | TooMany | NoPosition | Faults | None:
+        """None where it was changed since its secrets were read."""
         before = await self.found(tenant, name)
         if before is not None and before.declared:
             return Declared()
@@ -92,7 +101,7 @@ class Subscriptions:
         read = read_subscription(document, "", environ, report)
         if read is None:
             return report.faults()
-        wanted = Wanted(name, False, read, document)
+        wanted = Wanted(name, False, read, document, None if before is None else before.document)
         try:
             async with connection(self._pool) as conn, conn.transaction():
                 done = await self._rows.write(conn, tenant, wanted)

@@ -73,6 +73,27 @@ async def test_what_was_shown_can_be_sent_back_and_keeps_its_secret(
     assert "hush" not in (await client.get("/_/subscriptions")).text
 
 
+async def test_a_secret_that_is_kept_is_the_one_that_another_request_has_just_given(
+    client: httpx.AsyncClient, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer, write = SECRET[:6] + SECRET[:5:-1], SubscriptionRows.write
+    await client.put("/_/subscriptions/billing", json=DOCUMENT)
+    others = iter([{**DOCUMENT, "target": {**WEBHOOK, "secret": newer}}])
+
+    async def late(self: SubscriptionRows, conn: Any, tenant: uuid.UUID, wanted: Any) -> Any:
+        for document in others:
+            assert (await client.put("/_/subscriptions/billing", json=document)).status_code == 200
+        return await write(self, conn, tenant, wanted)
+
+    monkeypatch.setattr(SubscriptionRows, "write", late)
+    kept = {"target": {**WEBHOOK, "secret": "***"}, "filter": {}}
+    assert (await client.put("/_/subscriptions/billing", json=kept)).status_code == 200
+    found = await bench.subscriptions.found(bench.tenant, "billing")
+    assert found is not None
+    document = json.loads(found.document)
+    assert (document["filter"], document["target"]["secret"]) == ({}, newer)
+
+
 async def test_a_hidden_query_is_restored_only_behind_the_same_url(
     client: httpx.AsyncClient, pool: asyncpg.Pool
 ) -> None:
