@@ -211,9 +211,8 @@ class Judging(msgspec.Struct, eq=False):
         found = emitted(view, event_type.implications, room)
         base = f"{row.path}." if row.path else ""
         if isinstance(found, Unfit):
-            raise _Refused(
-                ImplicationRefused(row.own, "schema_violation", found.error, f"{base}{found.path}")
-            )
+            code: Code = "invalid_identifier" if found.identifies else "schema_violation"
+            raise _Refused(ImplicationRefused(row.own, code, found.error, f"{base}{found.path}"))
         if found and row.level == LEVELS_MAX:
             why = f"Implied events go at most {LEVELS_MAX} levels deep."
             raise _Refused(ImplicationRefused(row.own, "invalid_field", why, f"{base}{found[0].path}"))

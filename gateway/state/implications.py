@@ -36,10 +36,11 @@ class Emitted(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """`path` leads to what gives no value, or none that fits."""
+    """`path` leads to what gives no value, or none that fits; `identifies`: as an identifier."""
 
     path: str
     error: str
+    identifies: bool = False
 
 
 def view_of(recorded: Recorded, state_json: bytes, budget: Budget | None = None) -> View:
@@ -79,8 +80,8 @@ def emitted(view: View, implications: Sequence[Implication], most: int) -> list[
 
 
 class _Fault(Exception):
-    def __init__(self, path: str, error: str) -> None:
-        self.unfit = Unfit(path, error)
+    def __init__(self, path: str, error: str, *, identifies: bool = False) -> None:
+        self.unfit = Unfit(path, error, identifies)
 
 
 def _items(what: EmitEach, view: View) -> Iterator[View]:
@@ -126,7 +127,8 @@ def text_at(template: Template, view: View, path: str) -> str:
         raise _Fault(path, str(misfit)) from misfit
     value = None if found is None else plain(found)
     if not isinstance(value, str):
-        raise _Fault(path, "This gives no string, so it is not an identifier.")
+        given = "nothing" if found is None else kind(found)
+        raise _Fault(path, f"`id` gives {given}, not a string, so there is no identifier.", identifies=True)
     return value
 
 

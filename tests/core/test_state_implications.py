@@ -97,7 +97,11 @@ def test_what_gives_no_value_that_fits_is_named() -> None:
     each["map"]["in"] = "$.data.none?"
     assert found(each) == Unfit("implications[0]", "`in` gives nothing, not a list.")
     unfit = found({"emit": {**EMIT, "id": "$.data.n"}})
-    assert unfit == Unfit("implications[0].id", "This gives no string, so it is not an identifier.")
+    why = "`id` gives a number, not a string, so there is no identifier."
+    assert unfit == Unfit("implications[0].id", why, identifies=True)
+    absent = found({"emit": {**EMIT, "id": "$.data.none?"}})
+    why = "`id` gives nothing, not a string, so there is no identifier."
+    assert absent == Unfit("implications[0].id", why, identifies=True)
     absent = found({"emit": {**EMIT, "id": "$.data.none"}})
     assert isinstance(absent, Unfit)
     assert absent.path == "implications[0].id"
@@ -120,6 +124,6 @@ def test_an_identifier_that_a_timer_watches_is_text_or_said_not_to_be() -> None:
     assert text_of(emit.id, view, "here") == "A-1"
     (other,) = [each.emit for each in declared({"emit": {**EMIT, "id": "$.data.one"}})]
     assert other.id is not None
-    why = "This gives no string, so it is not an identifier."
-    assert text_of(other.id, view, "here") == Unfit("here", why)
+    why = "`id` gives an object, not a string, so there is no identifier."
+    assert text_of(other.id, view, "here") == Unfit("here", why, identifies=True)
     assert isinstance(emit_at(other, view, "here"), Unfit)

@@ -178,6 +178,10 @@ async def test_what_can_t_be_written_refuses_the_whole(client: httpx.AsyncClient
     refused(response, 422, "schema_violation", "implications[0].data.points")
     response = await append(client, "order", key, "was_paid", {"amount": 1, "items": [{"sku": "a b"}]})
     refused(response, 422, "invalid_identifier", "implications[1][0].id")
+    for items, given in (([{}], "null"), ([{"sku": 7}], "a number")):
+        response = await append(client, "order", key, "was_paid", {"amount": 1, "items": items})
+        why = refused(response, 422, "invalid_identifier", "implications[1][0].id")["error"]
+        assert why == f"`id` gives {given}, not a string, so there is no identifier."
     response = await append(client, "order", key, "was_paid", {"amount": 1, "items": 7})
     refused(response, 422, "schema_violation", "implications[1]")
     batch = {
