@@ -111,8 +111,26 @@ async def deploy(
     transaction. Deployments for one tenant happen one after the other. A secret shown as `***` stands for
     the one that is deployed at its place.
     """
-    if HIDDEN in document:
-        document = await with_secrets(database, tenant_id, document)
+    while True:  # others may give it another secret meanwhile: each turn, one deployment is done
+        outcome = await _deploy(
+            database, tenant_id, document, environ, force=force, expect_revision=expect_revision, look=look
+        )
+        if outcome is not None:
+            return outcome
+
+
+async def _deploy(
+    database: Database,
+    tenant_id: UUID,
+    sent: bytes,
+    environ: Mapping[str, str],
+    *,
+    force: bool,
+    expect_revision: int | None,
+    look: Look | None,
+) -> Accepted | Conflicts | Faults | RevisionMismatch | None:
+    """None where secrets that it leaves as they are were changed while it waited for its turn."""
+    document = await with_secrets(database, tenant_id, sent)
     parsed = await asyncio.to_thread(parse_deployed, document, environ)  # up to seconds
     if isinstance(parsed, Faults):
         return parsed
@@ -120,6 +138,8 @@ async def deploy(
     async with (
         connection(database) as conn, _turn(conn, tenant_id), open_afterwards(conn, tenant_id),
     ):  # fmt: skip
+        if await with_secrets(conn, tenant_id, sent) != document:
+            return None
         current = await stored(conn, tenant_id)
         revision = current.revision if current else 0
         unchanged = current is not None and digest_of(current.document) == digest
@@ -249,7 +269,9 @@ def _with_parts(members: dict[str, msgspec.Raw], change: Callable[[object], obje
 
 async def with_secrets(database: Database, tenant_id: UUID, document: bytes) -> bytes:
     """The document with the secrets that are deployed in place of each `***`, bare or wrapped as it was, all
-    else as it was sent; itself where it can't be read, which parsing it says better."""
+    else as it was sent; itself where it has none, or can't be read, which parsing it says better."""
+    if HIDDEN not in document:
+        return document
     current = await stored(database, tenant_id)
     if current is None:
         return document
@@ -384,8 +406,10 @@ def _unreadable(current: Stored, faults: Faults) -> Conflict:
 async def _turn(conn: Any, tenant_id: UUID) -> AsyncIterator[None]:
     """Deployments of a tenant, one at a time. The lock is the session's: a removal takes two transactions."""
     key = f"sluice.spec.{tenant_id}"
-    await conn.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", key)
     try:
+        await conn.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", key)
         yield
-    finally:
         await conn.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
+    except BaseException:  # whether it is held is not known: no pool gets a connection that may have it
+        conn.terminate()
+        raise

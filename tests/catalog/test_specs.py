@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -203,6 +206,26 @@ async def test_a_failed_removal_leaves_nothing_closed_and_the_lock_free(
     assert await accepted(pool, tenant.id, document({}), force=True) == 2
 
 
+async def test_a_lock_that_was_taken_as_its_time_was_up_ends_with_its_connection(
+    postgres_url: str, conn: asyncpg.Connection, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, late = asyncpg.Connection.execute, iter([TimeoutError("the answer comes too late")])
+
+    async def answered_late(conn: asyncpg.Connection, query: str, *args: object, **more: Any) -> Any:
+        answer = await execute(conn, query, *args, **more)
+        for trouble in late if "pg_advisory_lock" in query else ():
+            raise trouble
+        return answer
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", answered_late)
+    pool = await open_pool(postgres_url, 2, 5.0)
+    with pytest.raises(TimeoutError, match="too late"):
+        await specs.deploy(pool, tenant.id, ORDERS, {})
+    async with asyncio.timeout(20):
+        assert await accepted(conn, tenant.id, ORDERS) == 1
+    await pool.close()
+
+
 async def test_the_closing_spec_is_the_old_one_without_what_the_new_one_drops() -> None:
     old, new = parse(ORDERS), parse(document({"order": ["was_placed", "was_new"], "extra": []}))
     assert not isinstance(old, Faults)
@@ -230,6 +253,31 @@ def with_secret(secret: str) -> dict[str, Any]:
         "singletons": ["some_webhook"],
         "webhooks": {"stripe": source},
     }
+
+
+async def test_a_secret_that_is_not_shown_is_the_one_that_another_deployment_has_just_given(
+    pool: asyncpg.Pool, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its turn only after the other, which it waits for with the secret of before in its hands."""
+    former, newer = (with_secret(f"whsec_{digit * 40}") for digit in "12")
+    await accepted(pool, tenant.id, json.dumps(former).encode())
+    turn, others = specs._turn, iter([json.dumps(newer).encode()])
+
+    @asynccontextmanager
+    async def late(conn: Any, tenant_id: UUID) -> AsyncIterator[None]:
+        for other in others:
+            assert await accepted(pool, tenant_id, other) == 2
+        async with turn(conn, tenant_id):
+            yield
+
+    monkeypatch.setattr(specs, "_turn", late)
+    shown = {**with_secret("***"), "singletons": ["some_webhook", "another_webhook"]}
+    assert await accepted(pool, tenant.id, json.dumps(shown).encode()) == 3
+    stored = await specs.stored(pool, tenant.id)
+    assert stored is not None
+    deployed = json.loads(stored.document)
+    assert deployed["webhooks"] == newer["webhooks"]
+    assert deployed["singletons"] == shown["singletons"]
 
 
 async def test_a_secret_that_is_not_shown_stays_as_it_is_deployed(
