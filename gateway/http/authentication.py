@@ -7,11 +7,12 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from gateway.buckets import Buckets
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import Principal, Scope
+from gateway.catalog.model import CatalogUnavailable, Principal, Scope
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.addresses import Addresses
@@ -20,6 +21,7 @@ from gateway.http.request import TICKETED, Head, Receive, Refused
 from gateway.http.request import Scope as AsgiScope
 from gateway.http.routes import Route
 from gateway.http.tickets import as_stream, is_for, take_ticket
+from gateway.postgres.connection_errors import UNANSWERED
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
 
@@ -130,11 +132,9 @@ class Authenticator:
         address = self._addresses.client(head)
         if address is not None:
             self._limits.unknown_key(str(address), address)
-        found = await self._catalog.redeem(asked.ticket)
+        found = await self._found(str(address), partial(self._catalog.redeem, asked.ticket))
         if found is None or not is_for(found[0], asked):
             raise Refused(_NO_TICKET)
-        if address is not None:
-            self._limits.known(str(address))
         as_stream(scope, asked.query)
         scope[TICKETED] = found[1]
 
@@ -173,10 +173,7 @@ class Authenticator:
                 await asyncio.sleep(HELD_BACK_S)
                 raise
         with (self._look_ups_of_ours if ours else self._look_ups).held(asker):
-            known = await self._catalog.authenticate(token)
-        if known is not None and address is not None:
-            self._limits.known(asker)
-        return known
+            return await self._found(asker, partial(self._catalog.authenticate, token))
 
     async def session(self, head: Head, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
         """What Postgres finds of a session of the console. One that it does not find counts with its address,
@@ -186,10 +183,18 @@ class Authenticator:
         if address is not None:
             self._limits.unknown_key(asker, address)
         with self._look_ups_of_console.held(asker):
-            session = await find()
-        if session is not None and address is not None:
+            return await self._found(asker, find)
+
+    async def _found(self, asker: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """What Postgres finds. While it does not answer, nothing is unknown either."""
+        try:
+            found = await find()
+        except (*UNANSWERED, CatalogUnavailable):
             self._limits.known(asker)
-        return session
+            raise
+        if found is not None:
+            self._limits.known(asker)
+        return found
 
     def begin(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
         """Counts a request of this key as under way, until `end`. Raises Refused: 403 where the key's scope

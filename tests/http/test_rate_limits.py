@@ -14,6 +14,8 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import CatalogUnavailable
 from gateway.config import Config
 from gateway.http.addresses import Addresses
 from gateway.http.authentication import RateLimits
@@ -258,6 +260,19 @@ async def test_a_client_that_continues_with_one_revoked_key_is_told_so_every_tim
         refused(await ask(limited, key, "192.0.2.3"), 401, "unauthorized")
     for _ in range(3 * UNKNOWN_PER_MIN):
         refused(await ask(limited, "no key at all", "192.0.2.3"), 401, "unauthorized")
+
+
+async def test_while_postgres_does_not_answer_no_key_counts_as_unknown(
+    limited: Served, own_tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_catalog: Catalog, _token: str) -> None:
+        raise CatalogUnavailable("Postgres does not answer")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Catalog, "authenticate", away)
+        for _ in range(UNKNOWN_PER_MIN + 1):
+            refused(await ask(limited, own_tenant.read, "192.0.2.12"), 503, "unavailable")
+    assert (await ask(limited, own_tenant.read, "192.0.2.12")).status_code == 200
 
 
 async def test_known_keys_do_not_count(
