@@ -18,6 +18,7 @@ from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import SOCKET_NAME, PostgresServer
 from gateway.dev.process import Command
 from gateway.dev.service_process import ServiceProcess
+from tests.support.ports import free_port
 from tests.support.servers import Server
 
 ROOT = Path(__file__).parents[2]
@@ -38,13 +39,6 @@ BESIDE_PARTITIONS = 2 + sum(
 """Connections to Postgres of a gateway at most, beside the one for each partition."""
 ADMIN_LINE = "user admin on >admin ~* &* +@all\n"
 """Beside what is shipped: an operator who may look and break things."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def redis_conf(password: str = REDIS_PASSWORD) -> str:

@@ -24,7 +24,8 @@ from gateway.cli.app import app
 from gateway.config import SETTINGS, Config
 from gateway.dev.binaries import find_redis
 from tests.deploy.nginx_conf import in_seconds, parse
-from tests.deploy.shipped import DEPLOY, ROOT, RedisByConf, Shipped, free_port, server_of
+from tests.deploy.shipped import DEPLOY, ROOT, RedisByConf, Shipped, server_of
+from tests.support.ports import free_port
 from tests.support.servers import open_folder
 from tests.support.serving import serving
 

@@ -23,7 +23,7 @@ import pytest
 from gateway.config import Config
 from gateway.names import tokens
 from tests.deploy.front import FloodLimits, Nginx, localized, with_flood_limits
-from tests.deploy.shipped import Shipped, free_port, server_of
+from tests.deploy.shipped import Shipped, server_of
 from tests.support.accounts import Account, open_account
 from tests.support.calls import (
     append,
@@ -40,6 +40,7 @@ from tests.support.calls import (
     until,
 )
 from tests.support.certificates import certificate
+from tests.support.ports import free_port
 from tests.support.servers import open_folder
 from tests.support.serving import Served, serving
 

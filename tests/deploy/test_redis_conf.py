@@ -17,7 +17,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from gateway.dev.binaries import find_redis
 from gateway.log.read.ranges import Range
 from gateway.outcomes import Conflict
-from tests.deploy.shipped import DEPLOY, ROOT, Shipped, free_port
+from tests.deploy.shipped import DEPLOY, ROOT, Shipped
 from tests.support.drive import (
     Place,
     append,
@@ -30,6 +30,7 @@ from tests.support.drive import (
     ready,
     until,
 )
+from tests.support.ports import free_port
 
 USER = re.compile(r"(?m)^user sluice (.*)$")
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.shipped import DEPLOY, free_port
+from tests.deploy.shipped import DEPLOY
+from tests.support.ports import free_port
 
 ADVISORY = {
     "id": "PYSEC-2026-1",

@@ -17,8 +17,8 @@ from gateway.dev.binaries import SYSTEM_FOLDERS, PostgresBinaries
 from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import SOCKET_NAME, PostgresServer
 from gateway.dev.process import Command
-from tests.deploy.shipped import free_port
 from tests.support.certificates import certificate
+from tests.support.ports import free_port
 
 NAME = "localhost"
 

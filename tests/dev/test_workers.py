@@ -21,6 +21,7 @@ import pytest
 from gateway.config import Config, ConfigError
 from gateway.workers import serve
 from tests.dev.conftest import DEADLINE_S, ROOT, eventually, gone
+from tests.support.ports import free_port
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 START = f"""
@@ -35,8 +36,7 @@ PROBES = 40
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 class Serving:

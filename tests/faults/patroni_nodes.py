@@ -11,11 +11,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +26,7 @@ from gateway.dev.postgres_server import DATABASE, ROLE, create_database
 from gateway.dev.process import Account, Command, find_titled
 from gateway.dev.service_process import ServiceProcess
 from tests.faults.history import now
+from tests.support.ports import free_port
 from tests.support.servers import Server
 
 PATRONI = "patroni"
@@ -80,7 +80,7 @@ class Node:
 
     def __init__(self, number: int, folder: Path, account: Account | None, etcd_port: int) -> None:
         self.name = f"node{number}"
-        self.port, self.rest_port = _free_port(), _free_port()
+        self.port, self.rest_port = free_port(), free_port()
         self._home = _own_folder(folder / self.name, account)
         self.data = self._home / "data"
         settings = self._home / "patroni.json"
@@ -161,7 +161,7 @@ class PatroniNodes:
 
     def __init__(self, folder: Path) -> None:
         account = postgres_place(folder, print).account
-        self._etcd_port, peer = _free_port(), _free_port()
+        self._etcd_port, peer = free_port(), free_port()
         client, peers = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{peer}"
         home = _own_folder(folder / "etcd", account)
         program = Program(
@@ -291,12 +291,6 @@ def _fetch(port: int, path: str, body: bytes | None, timeout_s: float) -> bytes 
             return bytes(answer.read())
     except (OSError, urllib.error.URLError):
         return None
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _own_folder(path: Path, account: Account | None) -> Path:

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ import httpx
 from gateway.config import Config
 from tests.support.accounts import Account
 from tests.support.calls import append, new_client, new_id
+from tests.support.ports import free_port
 from tests.support.serving import POLL_S, STOP_S, until_ready
 
 WRITERS = 12
@@ -28,8 +28,7 @@ WRITERS = 12
 @asynccontextmanager
 async def command(config: Config, log: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """The process, and the URL of its gateways."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     others = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     urls = {"SLUICE_POSTGRES_URL": config.postgres_url, "SLUICE_REDIS_URL": config.redis_url}
     with log.open("wb") as file:

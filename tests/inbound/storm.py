@@ -30,8 +30,8 @@ from typing import Any
 import asyncpg
 import httpx
 
-from gateway.dev.listen import listen
 from tests.http.webhooks import declared
+from tests.support.ports import free_port
 from tests.support.servers import open_folder
 
 SECRET = b"storm"
@@ -101,9 +101,7 @@ class Dev:
 
 @asynccontextmanager
 async def dev(folder: Path) -> AsyncIterator[Dev]:
-    (free,) = listen("127.0.0.1", 0, 1)
-    port = free.getsockname()[1]
-    free.close()
+    port = free_port()
     spec = folder / "spec.json"
     spec.write_text(json.dumps(SPEC))
     words = ("-m", "gateway", "dev", "--port", str(port), "--data", str(folder / "data"), "--spec", str(spec))

@@ -15,6 +15,7 @@ from gateway.log.postgres import connect, open_pool
 from gateway.postgres.connecting import addresses
 from tests.faults.link import Link
 from tests.support.drive import Place
+from tests.support.ports import free_port
 from tests.support.servers import Servers
 
 PATIENCE_S = 40.0
@@ -40,9 +41,7 @@ def silent() -> Iterator[int]:
 
 @pytest.fixture
 def refusing() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return free_port()
 
 
 def _url(place: Place, *ports: int) -> str:

@@ -10,9 +10,9 @@ import pytest
 
 from gateway.catalog.migrate import migrate
 from tests.support.calls import new_client, until
+from tests.support.ports import free_port
 from tests.support.servers import Servers
 from tests.support.serving import Child, child_relaying
-from tests.telemetry.conftest import free_port
 
 PARTITIONS = 2
 

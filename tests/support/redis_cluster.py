@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from gateway.dev.binaries import find_redis
 from gateway.dev.process import Command
 from gateway.dev.redis_server import RedisServer
 from gateway.dev.service_process import ServiceProcess
+from tests.support.ports import free_port
 from tests.support.servers import Server
 
 NODE_TIMEOUT_MS = 1000
@@ -239,21 +239,14 @@ async def until(holds: Callable[[], Awaitable[bool]], within_s: float = WITHIN_S
 
 def nodes_in(folder: Path, *, masters: int = 3, replicas: Sequence[int] = ()) -> RedisNodes:
     """That keep their data in `folder`; `replicas` names, for each replica, its master. None runs yet."""
-    ports = _free_ports(2 * (masters + len(replicas)))
+    ports: set[int] = set()
+    while len(ports) < 2 * (masters + len(replicas)):
+        ports.add(free_port())
     nodes = []
     for number in range(masters + len(replicas)):
         home = folder / f"node-{number}"
         redis = RedisServer(find_redis(), home, folder / f"{number}.sock", folder / f"node-{number}.log")
-        port, bus = ports[2 * number : 2 * number + 2]
+        port, bus = ports.pop(), ports.pop()
         service = _NodeServer(redis, port, bus, f"node {number}")
         nodes.append(Node(Server(ServiceProcess(service, print)), port, bus))
     return RedisNodes(nodes, masters, {masters + n: master for n, master in enumerate(replicas)})
-
-
-def _free_ports(count: int) -> list[int]:
-    """All held at once, so that they differ."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -12,6 +11,7 @@ import pytest
 from gateway.config import Config
 from tests.support.accounts import Account, open_account
 from tests.support.calls import new_client
+from tests.support.ports import free_port
 from tests.support.serving import Served, serving
 
 
@@ -49,9 +49,3 @@ async def operator(gateway: Served, config: Config) -> AsyncIterator[httpx.Async
     """Someone on the machine: asks the port that is for operators, without a key."""
     async with new_client(f"http://127.0.0.1:{config.ops_port}", None, ops=True) as client:
         yield client
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
