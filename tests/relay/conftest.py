@@ -128,7 +128,7 @@ class Bench:
 async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
     terms = RelayOptions(
         inflight=more.pop("inflight", 16),
-        lease_s=more.pop("lease_s", 2.0),
+        lease_s=more.pop("lease_s", 30.0),
         allow_private=more.pop("private", True),
     )
     relay = Relay(

@@ -420,7 +420,7 @@ async def test_claimed_events_are_of_one_consumer_until_they_are_acked_or_the_le
     await client.post(f"{one}/ack", json={"claim": first["claim"]})
     third = (await client.post(f"{one}/claim", json={"lease_s": 0.05})).json()
     assert [each["version"] for each in third["events"]] == [3]
-    again = (await client.post(f"{one}/claim", json={"wait": 5})).json()
+    again = (await client.post(f"{one}/claim", json={"wait": 20})).json()
     assert [each["version"] for each in again["events"]] == [3]
     late = await client.post(f"{one}/ack", json={"claim": third["claim"]})
     assert late.json() == {"ok": True, "aggregates": 0}
@@ -462,9 +462,9 @@ async def test_a_claim_that_waits_ends_when_its_client_goes_and_takes_nothing_af
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
         await asyncio.wait_for(lasting.begun.wait(), 20)
         waiting.cancel()
-        await asyncio.wait_for(lasting.over.wait(), 5)
+        await asyncio.wait_for(lasting.over.wait(), 15)  # it would wait for 20
     await bench.append([new_id()])
-    (claimed,) = (await client.post(f"{one}/claim", json={"wait": 5})).json()["events"]
+    (claimed,) = (await client.post(f"{one}/claim", json={"wait": 20})).json()["events"]
     assert claimed["version"] == 1
 
 
@@ -504,11 +504,15 @@ async def test_what_is_claimed_again_and_again_is_parked(bench: Bench, client: h
     await client.put(one, json={"start": "beginning", "target": target})
     await bench.append([new_id()])
     seen = 0
-    for _ in range(4):
-        seen += len((await client.post(f"{one}/claim", json={"wait": 0.3})).json()["events"])
+
+    async def is_parked() -> bool:
+        nonlocal seen
+        seen += len((await client.post(f"{one}/claim")).json()["events"])
+        waiting = (await client.get(f"{one}/waiting")).json()["waiting"]
+        return [(each["state"], each["attempts"]) for each in waiting] == [("parked", 2)]
+
+    await until(is_parked)
     assert seen == 2
-    (parked,) = (await client.get(f"{one}/waiting")).json()["waiting"]
-    assert (parked["state"], parked["attempts"]) == ("parked", 2)
     assert (await client.post(f"{one}/replay")).json()["replayed"] == 1
     assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
 
@@ -521,9 +525,15 @@ async def test_an_aggregate_whose_last_event_is_skipped_waits_no_more_and_contin
     await client.put(one, json={"start": "beginning", "target": target})
     await bench.append([key])
     assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
-    assert (await client.post(f"{one}/claim", json={"wait": 0.3})).json()["events"] == []
-    (parked,) = (await client.get(f"{one}/waiting")).json()["waiting"]
-    skipped = await client.post(f"{one}/skip", json={"event_id": parked["event_id"]})
+    waiting: list[dict[str, Any]] = []
+
+    async def is_parked() -> bool:
+        assert (await client.post(f"{one}/claim")).json()["events"] == []
+        waiting[:] = (await client.get(f"{one}/waiting")).json()["waiting"]
+        return [each["state"] for each in waiting] == ["parked"]
+
+    await until(is_parked)
+    skipped = await client.post(f"{one}/skip", json={"event_id": waiting[0]["event_id"]})
     assert skipped.status_code == 200
     assert (await client.post(f"{one}/claim")).json()["events"] == []
     assert (await client.get(f"{one}/waiting")).json()["waiting"] == []

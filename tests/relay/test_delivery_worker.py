@@ -13,6 +13,7 @@ import pytest
 
 from gateway.relay import database, delivery_worker, pull, subscriptions
 from gateway.relay.delivery_worker import WINDOW_BYTES
+from gateway.relay.relay import Relay
 from gateway.relay.targets.contract import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
 from gateway.relay.targets.webhook import WebhookTarget
 from tests.relay.conftest import Bench, until
@@ -26,13 +27,18 @@ MACHINE_S = 10.0
 
 
 class Clock:
-    """Unix seconds that a test moves on."""
+    """Unix seconds that stand still unless a test moves them on."""
 
     def __init__(self) -> None:
-        self.moved = 0.0
+        self.begun, self.moved = time.time(), 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.moved
+        return self.begun + self.moved
+
+    def move(self, relay: Relay, by_s: float) -> None:
+        self.moved += by_s
+        for each in relay._couriers:  # they sleep by the machine's
+            each._wake.set()
 
 
 def to(receiver: WebReceiver, **more: object) -> dict[str, object]:
@@ -74,17 +80,17 @@ async def test_the_whole_of_the_usual_schedule_by_a_clock_that_a_test_moves(
     clock = Clock()
     receiver.answer = lambda _: Answer(503)
     await bench.put("all", to(receiver))
-    async with bench.relaying(clock=clock, chance=lambda: 0.0):
+    async with bench.relaying(clock=clock, chance=lambda: 0.0) as relay:
         await bench.append([new_id()])
         for attempt, wait_s in enumerate((5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400), 1):
             await holds(bench, "all", retrying=1)
             await until(lambda done=attempt: len(receiver.deliveries) == done)
             waiting = await _waiting(bench, attempt)
-            assert waiting["due_at"] - clock() == pytest.approx(wait_s, abs=2)
-            clock.moved += wait_s - 2  # not yet
+            assert waiting["due_at"] - clock() == pytest.approx(wait_s, abs=0.01)
+            clock.move(relay, wait_s - 1)  # not yet
             await asyncio.sleep(0.05)
             assert len(receiver.deliveries) == attempt
-            clock.moved += 2.5
+            clock.move(relay, 2)
         await holds(bench, "all", parked=1, retrying=0)
     assert len(receiver.deliveries) == 10
 
@@ -439,13 +445,13 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled_and_says_so(
     clock = Clock()
     receiver.answer = lambda _: Answer(500)
     await bench.put("all", to(receiver, retry_s=[DAY_S] * 10))
-    async with bench.relaying(clock=clock, chance=lambda: 0.0):
+    async with bench.relaying(clock=clock, chance=lambda: 0.0) as relay:
         await bench.append([new_id()])
         for day in range(1, 6):
             await until(lambda done=day: len(receiver.deliveries) == done)
             await _waiting(bench, day)
             assert (await bench.stands("all"))["state"] == "active"
-            clock.moved += DAY_S + 1
+            clock.move(relay, DAY_S + 1)
         await holds(bench, "all", state="disabled")
     stands = await bench.stands("all")
     assert stands["why"] == "Every delivery has failed for 5 days."
@@ -471,14 +477,14 @@ async def test_one_success_begins_the_five_days_again(bench: Bench, receiver: We
     clock, bad = Clock(), new_id()
     receiver.answer = lambda each: Answer(500) if each.aggregate[1] == bad else Answer()
     await bench.put("all", to(receiver, retry_s=[4 * DAY_S] * 4))
-    async with bench.relaying(clock=clock, chance=lambda: 0.0):
+    async with bench.relaying(clock=clock, chance=lambda: 0.0) as relay:
         await bench.append([bad])
         await _waiting(bench, 1)
         await bench.append([new_id()])
         await holds(bench, "all", failing_since=None)
-        clock.moved += 4 * DAY_S + 1
+        clock.move(relay, 4 * DAY_S + 1)
         await _waiting(bench, 2)
-        clock.moved += 4 * DAY_S + 1
+        clock.move(relay, 4 * DAY_S + 1)
         await _waiting(bench, 3)
         assert (await bench.stands("all"))["state"] == "active"
 

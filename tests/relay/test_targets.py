@@ -89,7 +89,7 @@ class Stream:
 
 
 class Consumer:
-    """Claims and acks all the while, as several workers do."""
+    """Claims and acks all the while, as several workers do. What it fails at is soon claimed again."""
 
     secret = ""
 
@@ -107,7 +107,7 @@ class Consumer:
 
     @property
     def document(self) -> dict[str, Any]:
-        return {"type": "pull", "lease_s": 1.0, "attempts_max": 100}
+        return {"type": "pull", "lease_s": 60.0, "attempts_max": 100}
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -118,8 +118,9 @@ class Consumer:
         bench = self._bench
         while True:
             for name in ("all", "new"):
-                claim = await bench.pull.claim(bench.tenant, name, 7)
-                if isinstance(claim, Claim) and claim.id is not None and not failing(self._failing):
+                fails = failing(self._failing)
+                claim = await bench.pull.claim(bench.tenant, name, 7, lease_s=0.5 if fails else None)
+                if isinstance(claim, Claim) and claim.id is not None and not fails:
                     self._arrived += [(json.loads(each)["id"], each) for each in claim.events]
                     await bench.pull.ack(bench.tenant, name, [claim.id], [])
             await asyncio.sleep(0.01)
