@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import asyncpg
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from gateway.config import Config
 from tests.http.conftest import database
@@ -20,6 +20,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 MISSING = "" if CHROMIUM else "Chromium (apt-get install chromium)"
 IN_A_BROWSER = ["test_pages.py", "test_live_page.py", "test_night.py"]
 collect_ignore = IN_A_BROWSER if MISSING else []
+SHOWN_WITHIN_MS = 40_000
+"""On a busy machine; Playwright's own 5 s are over there now and then."""
+expect.set_options(timeout=SHOWN_WITHIN_MS)
 
 SHOP = {
     "aggregate_types": {

@@ -383,7 +383,7 @@ async def test_the_chart_of_the_overview_fits_a_window_that_becomes_narrow(admin
     await expect(admin.locator("main > .chart canvas")).to_be_visible()
     await admin.set_viewport_size({"width": 360, "height": 740})
     fits = "() => document.querySelector('main > .chart .uplot').scrollWidth <= 360"
-    await admin.wait_for_function(fits, timeout=10_000)
+    await admin.wait_for_function(fits)
     assert await admin.evaluate("document.documentElement.scrollWidth") <= 360
 
 

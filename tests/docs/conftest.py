@@ -22,7 +22,7 @@ from tests.support.serving import serving, until_ready
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "spec/examples/orders.json"
 # What a hanging server is waited for; the default would only make the tests slow.
-APPEND_DEADLINE_S = 1.0
+APPEND_DEADLINE_S = 3.0
 TIMEOUT_S = 20.0
 
 

@@ -30,7 +30,7 @@ PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
 FILE = re.compile(r"^`([\w.]+)`:\n```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"^```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 RUN = {".py": [sys.executable], ".mjs": ["node"]}
-DEADLINE_S = 60
+DEADLINE_S = 110
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,11 @@ from tests.support.calls import (
     refused,
     until,
 )
+from tests.support.drive import STALL_S
 from tests.support.serving import Served
 
+WITHIN_S = 5 + STALL_S
+"""What is promised, and by how much a busy machine may be late."""
 WRONG = [
     "",
     "Bearer",
@@ -122,7 +125,7 @@ async def test_a_revoked_key_is_refused_within_five_seconds(
         async def is_refused() -> bool:
             return (await client.get("/order/global")).status_code == 401
 
-        await until(is_refused, 5)
+        await until(is_refused, WITHIN_S)
 
 
 STREAMS = ["/order/global/events", "/_/feed", "/_/feed?types=order"]
@@ -156,7 +159,7 @@ async def test_a_stream_ends_within_five_seconds_of_the_revocation_of_its_key(
         for each in (lines, others):
             assert (await anext(each)).startswith("id: ")
         await revoked(outbox, tenant, Scope.READ)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             assert [line async for line in lines if line.startswith("id: ")] == []
         refused(await reader.get(path, headers=SSE), 401, "unauthorized")
         await appended(client, "order", "global", "was_noted")
@@ -175,7 +178,7 @@ async def test_a_stream_ends_when_its_key_expires(
         new_client(gateway.url, minted.text) as reader,
         reader.stream("GET", path, headers=SSE) as response,
     ):
-        async with asyncio.timeout(2 + 5):
+        async with asyncio.timeout(2 + WITHIN_S):
             assert len([line async for line in response.aiter_lines() if line.startswith("id: ")]) == 1
         refused(await reader.get(path, headers=SSE), 401, "unauthorized")
 
@@ -200,7 +203,7 @@ async def test_a_stream_continues_while_its_key_is_replaced(
         async def is_refused() -> bool:
             return (await writer.get("/order/global")).status_code == 401
 
-        await until(is_refused, 5)
+        await until(is_refused, WITHIN_S)
         for _ in range(2):
             await appended(client, "order", "global", "was_noted")
             await anext(ids)
@@ -215,7 +218,7 @@ async def test_a_request_that_waits_for_the_feed_is_refused_when_its_key_is_revo
         waiting = asyncio.create_task(reader.get(f"/_/feed?after={end}&wait=60"))
         await client.get("/_/feed")
         await revoked(outbox, tenant, Scope.READ)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             refused(await waiting, 401, "unauthorized")
 
 
@@ -238,7 +241,7 @@ async def test_ndjson_breaks_off_when_its_key_is_revoked(
         assert await connection.line() == b"HTTP/1.1 200 OK\r\n"
         connection.read_no_more()
         await revoked(outbox, tenant, Scope.READ)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), WITHIN_S)
         connection.read_again()
         seen = await connection.rest()
     assert not seen.endswith(b"0\r\n\r\n")
@@ -263,7 +266,7 @@ async def test_no_line_of_a_bulk_is_appended_after_its_key_is_revoked(
             assert told != b""
         assert b'"status":201' in told
         await revoked(outbox, tenant, Scope.WRITE)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), WITHIN_S)
         await connection.send(chunk * 3)
         rest = await connection.line() + await connection.line() + await connection.line()
         assert b'{"line":2,"status":401,"ok":false,"code":"unauthorized"' in rest

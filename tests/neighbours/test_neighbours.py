@@ -12,26 +12,38 @@ from gateway.config import SETTINGS, Config
 from tests.conftest import PARTITIONS
 from tests.neighbours.bounds import BOUNDS
 from tests.neighbours.campaign import MIB, Measured, campaign
-from tests.neighbours.stand import Felt, stands
+from tests.neighbours.stand import Felt, StartStand, stands
 
 HELD = (
     "fold", "schema", "pages", "unread", "filters", "beginners", "unknown-keys", "nat", "openapi",
     "half-bodies", "connections",
 )  # fmt: skip
 ATTACK_S = 1.5
+TRIES = 3
 DEFAULTS = Config(redis_url="", postgres_url="")
 SIZING = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 async def test_no_attack_is_noticed_by_a_neighbour() -> None:
-    broken: list[str] = []
     async with stands() as start:
-        async for each in campaign(start, ATTACK_S, HELD):
-            print(each)
-            broken += each.broken(BOUNDS[each.attack])
-            assert each.grown_bytes <= (total(parts(DEFAULTS, PARTITIONS)) or 0)
+        broken = [each for name in HELD for each in await broken_by(start, name)]
     assert broken == []
+
+
+async def broken_by(start: StartStand, name: str) -> list[str]:
+    """The bounds that hold at no try: what an attack does it does each time, and a machine stands still now
+    and then."""
+    broken: list[str] = []
+    for _ in range(TRIES):
+        async for each in campaign(start, ATTACK_S, (name,)):
+            print(each)
+            broken = each.broken(BOUNDS[each.attack])
+            assert each.grown_bytes <= (total(parts(DEFAULTS, PARTITIONS)) or 0)
+        if not broken:
+            break
+    return broken
 
 
 @pytest.mark.parametrize(

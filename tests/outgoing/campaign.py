@@ -24,7 +24,7 @@ from tests.outgoing.stand import Killer, Stand, open_stand
 from tests.outgoing.writers import Writers
 from tests.support.servers import open_folder
 
-QUIET_S = 10.0
+QUIET_S = 40.0
 """Readers who are given nothing for so long, and have not all, never will."""
 AFTER_ALL_S = 0.5
 """For what comes once too often."""
