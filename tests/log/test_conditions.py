@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from gateway.appends import Append, Appended, make_append
 from gateway.events import Stream
 from gateway.items import Condition, Item, Items, matches, tags_of
+from gateway.log.append import conditions
 from gateway.log.append.calls import boundary
 from gateway.log.append.pending import Look
 from gateway.log.log import Log
@@ -33,6 +34,7 @@ from tests.support.drive import (
     crash,
     hold_commits,
     interpose,
+    lose_replies,
     new_stream,
     new_tenant,
     opened,
@@ -165,6 +167,19 @@ async def test_what_is_not_committed_refuses_nothing_for_good(log: Log, place: P
         done.last.seq
     )
     await appended(log, tagged(new_stream(tenant), condition=unless(item("a:1"), after=done)))
+
+
+async def test_what_may_be_committed_is_not_refused_for_want_of_room(
+    log: Log, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its call was carried out unanswered; meanwhile as many others wait for their looks as may."""
+    stream = new_stream()
+    await opened(log, stream)
+    monkeypatch.setattr(conditions, "WAITING_MAX", 0)
+    lose_replies(log, "sequence")
+    (done,) = await appended(log, tagged(stream, "a:1", condition=unless(item("a:1"))))
+    assert (done.first_version, done.replayed, await log.length(stream)) == (1, False, 1)
+    await check_invariants(place)
 
 
 async def test_a_gateway_that_died_leaves_a_conditional_append_to_another(
