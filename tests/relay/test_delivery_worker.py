@@ -230,13 +230,14 @@ async def test_a_delivery_that_hangs_as_an_admin_acts_is_made_again_no_earlier_t
     receiver.answer = lambda _: Answer(hang=True)
     await bench.put("all", to(receiver, retry_s=[60]))
     async with bench.relaying():
+        earliest = time.time()
         await bench.append([new_id()])
         await until(lambda: len(receiver.deliveries) == 1)
-        begun = time.time()
+        latest = time.time()
         await _replays(bench)
         waiting = await _waiting(bench, 0)
     assert len(receiver.deliveries) == 1
-    assert waiting["due_at"] - begun == pytest.approx(SEND_TIMEOUT_S, abs=2)
+    assert earliest - 0.001 <= waiting["due_at"] - SEND_TIMEOUT_S <= latest + 0.001
 
 
 async def test_events_that_another_filter_does_not_take_are_not_sent_any_more(
@@ -517,8 +518,14 @@ async def test_a_private_address_is_refused_by_a_relay_that_does_not_allow_it(
 # ---- others go on ----
 
 
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that hangs does so for longer than what goes on beside it takes on a busy machine."""
+    monkeypatch.setitem(WebhookTarget.__init__.__kwdefaults__, "timeout_s", 60.0)
+
+
 async def test_a_receiver_that_hangs_for_one_aggregate_holds_up_no_other(
-    bench: Bench, receiver: WebReceiver
+    bench: Bench, receiver: WebReceiver, hanging: None
 ) -> None:
     slow = new_id()
     receiver.answer = lambda each: Answer(hang=each.aggregate[1] == slow)
@@ -526,14 +533,14 @@ async def test_a_receiver_that_hangs_for_one_aggregate_holds_up_no_other(
     async with bench.relaying():
         keys = [slow, *(new_id() for _ in range(5))]
         await bench.append(keys, 3)
-        await until(lambda: len(receiver.accepted) == 15, SEND_TIMEOUT_S - 2)
+        await until(lambda: len(receiver.accepted) == 15)
         await bench.append(keys[1:], 3)
-        await until(lambda: len(receiver.accepted) == 30, SEND_TIMEOUT_S - 2)
+        await until(lambda: len(receiver.accepted) == 30)
         await holds(bench, "all", lag_events=3)  # the slow one's own: the cursor is past them
 
 
 async def test_receivers_that_hang_for_more_aggregates_than_go_at_once_hold_up_no_other(
-    bench: Bench, receiver: WebReceiver
+    bench: Bench, receiver: WebReceiver, hanging: None
 ) -> None:
     slow, good = [new_id() for _ in range(8)], new_id()
     receiver.answer = lambda each: Answer(hang=each.aggregate[1] in slow)
@@ -542,7 +549,7 @@ async def test_receivers_that_hang_for_more_aggregates_than_go_at_once_hold_up_n
         await bench.append(slow)
         await until(lambda: len(receiver.deliveries) >= 4)
         await bench.append([good])
-        await until(lambda: len(receiver.accepted) == 1, SEND_TIMEOUT_S - 2)
+        await until(lambda: len(receiver.accepted) == 1)
 
 
 async def test_of_large_events_no_more_are_held_than_a_window_has_room_for(
