@@ -27,9 +27,14 @@ from tests.support.serving import Child, Served, child_serving, serving
 
 @asynccontextmanager
 async def database(servers: Servers, template: str) -> AsyncIterator[Config]:
-    """Settings of a gateway on a database of its own."""
+    """Settings of a gateway on a database of its own. Webhooks have as long as appends: a machine that stands
+    still for 2.5 s would have a delivery refused."""
     async with cloned(servers, template) as url:
-        yield Config(redis_url=servers.redis_url, postgres_url=url)
+        yield Config(
+            redis_url=servers.redis_url,
+            postgres_url=url,
+            webhook_response_timeout_s=Config.append_deadline_s,
+        )
 
 
 @pytest.fixture(scope="package")

@@ -7,6 +7,7 @@ import base64
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ import pytest
 from gateway.appends import Append
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
+from gateway.config import Config
 from gateway.http.api import webhooks
 from gateway.http.api.webhooks import Webhooks
 from gateway.inbound import intake
@@ -28,8 +30,8 @@ from gateway.log.log import Log
 from gateway.outcomes import Outcome
 from gateway.postgres.errors import PostgresTrouble
 from tests.http.webhooks import SOURCES, Hooks, declared, kept, open_hooks
-from tests.support.calls import refused
-from tests.support.serving import Served
+from tests.support.calls import DEADLINE_S, new_client, refused
+from tests.support.serving import Served, serving
 
 DATED = ("date", "content-length", "x-correlation-id")
 
@@ -217,7 +219,7 @@ async def test_what_a_handshake_signs_is_no_delivery_on_either_way(
 
 
 async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
-    hooks: Hooks, taken: Taken, monkeypatch: pytest.MonkeyPatch
+    config: Config, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await hooks.taken("github", {"n": 0}, "d0")
     append, held = Log.append, asyncio.get_running_loop().create_future()
@@ -237,13 +239,18 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
     def slowly(self: Log, wanted: Append, waiter: Waiter) -> None:
         append_told(self, wanted, Held(waiter, held))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "append", slow)
-        patch.setattr(Log, "append_told", slowly)
-        answers = await asyncio.gather(
-            hooks.send("github", {"n": 1}, "d1"), both(hooks, "github", {"n": 2}, "d2", "d3")
-        )
-    held.set_result(None)
+    async with (
+        serving(replace(config, webhook_response_timeout_s=1.0)) as served,
+        new_client(served.url, None) as client,
+    ):
+        hasty = replace(hooks, client=client)
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "append", slow)
+            patch.setattr(Log, "append_told", slowly)
+            answers = await asyncio.gather(
+                hasty.send("github", {"n": 1}, "d1"), both(hasty, "github", {"n": 2}, "d2", "d3")
+            )
+        held.set_result(None)
     one, others = answers
     alike(others)
     assert (one.status_code, one.json()["code"], one.headers["retry-after"]) == (503, "outcome_unknown", "1")
@@ -397,7 +404,7 @@ async def test_a_spec_that_is_deployed_while_a_body_comes_judges_the_delivery(
 
     signed = hooks.signed("stripe", body)
     sending = asyncio.ensure_future(hooks.client.post(hooks.path("stripe"), content=chunks(), headers=signed))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), DEADLINE_S)
     monkeypatch.setattr(Catalog, "deployed", lambda *_: None)
     deployed.set()
     refused(await sending, 404, "not_found")
