@@ -208,7 +208,7 @@ async def test_a_saga_is_found_by_its_id(run: Run) -> None:
     assert (
         await run("append", "order", str(uuid4()), "was_cleared", "{}", "--actor", "user:global")
     ).code == 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while not (sagas := (await run("sagas", "list", "--json")).json["items"]):
             await asyncio.sleep(0.05)
     (found,) = (await run("find", sagas[0]["id"], "--json")).json["found"]

@@ -19,6 +19,7 @@ from gateway.http.api.health import READY_FOR_S
 from gateway.log.log import Log
 from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import JSON, append, appended, batch, new_client, new_id, noted, refused, until
+from tests.support.drive import STALL_S
 from tests.support.serving import Served, serving
 
 HUMANE = re.compile("[0-9A-HJKMNP-TV-Z]{9}")
@@ -102,7 +103,7 @@ async def test_queries_of_targets_are_shown_to_admin_keys_only_and_what_was_show
         async def is_served() -> bool:
             return (await admin.get("/_/spec")).status_code == 200
 
-        await until(is_served, 5)
+        await until(is_served)
         for key in (account.read, account.write):
             async with new_client(gateway.url, key) as client:
                 answer = await client.get("/_/spec")
@@ -165,7 +166,7 @@ async def test_a_spec_takes_effect_on_every_gateway_within_five_seconds(
         async def serves_it() -> bool:
             return (await append(other, "cart", "global", "was_begun")).status_code == 201
 
-        await until(serves_it, 5)
+        await until(serves_it, 5 + STALL_S)
         assert (await other.get("/_/spec")).headers["etag"] == '"2"'
 
 

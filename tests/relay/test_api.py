@@ -495,7 +495,7 @@ async def test_a_claim_that_waits_is_refused_when_its_key_is_revoked(
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
         await asyncio.wait_for(lasting.begun.wait(), 20)
         await revoked(pool, tenant, Scope.WRITE)
-        refused(await asyncio.wait_for(waiting, 5), 401, "unauthorized")
+        refused(await asyncio.wait_for(waiting, 15), 401, "unauthorized")
 
 
 async def test_what_is_claimed_again_and_again_is_parked(bench: Bench, client: httpx.AsyncClient) -> None:
