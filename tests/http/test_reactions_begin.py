@@ -16,6 +16,7 @@ from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, new_client, new_id
 from tests.support.serving import serving, without_reactions
 
+COUNT = "SELECT count(*) FROM schedule WHERE tenant = $1"
 PLAIN: dict[str, Any] = {
     "aggregate_types": {"order": {"events": {"was_placed": {"schema": {}}}}},
     "agent_types": ["user"],
@@ -60,8 +61,7 @@ async def test_the_first_timers_of_a_tenant_do_not_wait_for_its_history(
         key = new_id()
         await appended(to, "order", key, "was_placed", {})
         await ended(to, key, "fired")
-    count = "SELECT count(*) FROM schedule WHERE tenant = $1"
-    assert await own_outbox.fetchval(count, UUID(shop.id)) == 1
+    assert await own_outbox.fetchval(COUNT, UUID(shop.id)) == 1
 
 
 async def test_a_later_deployment_moves_no_place(own_config: Config, own_outbox: asyncpg.Pool) -> None:
@@ -85,5 +85,5 @@ async def test_timers_that_an_earlier_release_deployed_are_found_from_the_beginn
     await deploy(own_outbox, shop, {**SHOP, "target_types": ["order"]})
     assert await place(own_outbox, shop) is None
     async with serving(own_config), asyncio.timeout(DEADLINE_S):
-        while not await own_outbox.fetchval("SELECT count(*) FROM schedule"):
+        while not await own_outbox.fetchval(COUNT, UUID(shop.id)):
             await asyncio.sleep(0.02)
