@@ -139,10 +139,11 @@ class Declarations:
         return True
 
     async def begin_again(self, tenant: UUID) -> None:
-        """Every build from the beginning: Postgres has lost commits, so the rows are of another history."""
+        """Every build that has rows from the beginning: Postgres has lost commits, so they are of another
+        history."""
         async with connection(self._pool) as conn, conn.transaction():
             await conn.execute(statement("lock"), tenant)
-            builds = await _builds(conn, tenant)
+            builds = [each for each in await _builds(conn, tenant) if each.state != "off"]
             await _drop(conn, builds)
             for each in builds:
                 definition = Definition(each.kind, each.name, each.fields, each.digest)  # type: ignore[arg-type]

@@ -258,9 +258,12 @@ async def test_who_pauses_waits_for_a_build_that_begins_to_serve(
 async def test_where_postgres_lost_commits_everything_is_built_again(
     shop: Shop, pool: asyncpg.Pool, tenant: Account
 ) -> None:
+    """But for what was dropped: that stays so until it is rebuilt."""
     customer, path = new_id(), "/_/projections/customer_totals"
     await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
     await shop.get(path)
+    stored = Declarations(pool, Outbox(Postgres(pool), 16, settled))
+    assert await stored.drop(UUID(tenant.id), "list", "order")
     spoilt = "UPDATE follower SET mark = '\\x01020304', moves = moves + 1 WHERE tenant = $1::text::uuid"
     await pool.execute(spoilt, tenant.id)
     await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 2})
@@ -270,6 +273,8 @@ async def test_where_postgres_lost_commits_everything_is_built_again(
         return response.status_code == 200 and response.json()["data"] == {"orders": 2, "spent": 3}
 
     await until(whole)
+    states = {(each.kind, each.name): each.state for each in await stored.every(UUID(tenant.id))}
+    assert states["list", "order"] == "off"
 
 
 async def test_one_that_is_paused_serves_what_it_has(shop: Shop, pool: asyncpg.Pool, tenant: Account) -> None:
