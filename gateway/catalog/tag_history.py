@@ -23,6 +23,7 @@ from gateway.catalog.spec_use import (
     present,
 )
 from gateway.json_values import decode_data
+from gateway.partitions import partition_of
 from spec.changes import Retagged, retagged
 from spec.errors import below
 from spec.model import AggregateType, Spec
@@ -144,9 +145,11 @@ async def count_events(conn: Any, tenant_id: UUID, spec: Spec) -> int:
 
 async def backfill(conn: Any, tenant_id: UUID, spec: Spec) -> AsyncIterator[tuple[int, int]]:
     """Gives stored events the tags that they lack; yields, after each page, how many events it had and how
-    many tags were given. Running it again gives nothing twice."""
+    many tags were given. Running it again gives nothing twice. With the epoch of the tenant's partition ends
+    what Redis remembers of tags: it does not know of these, by which conditions are judged from then on."""
     salt = await conn.fetchval("SELECT salt FROM tenant WHERE id = $1", tenant_id)
-    for name, rules in _tagged(spec).items():
+    tagged = _tagged(spec)
+    for name, rules in tagged.items():
         presented = _presented(tenant_id, spec.aggregate_types[name])
         async for read, found in pages_of_tags(conn, tenant_id, salt, name, rules, presented):
             pairs = [pair for _, _, each in found for pair in each]
@@ -154,6 +157,9 @@ async def backfill(conn: Any, tenant_id: UUID, spec: Spec) -> AsyncIterator[tupl
                 statement("add_tags"), [key for key, _ in pairs], [seq for _, seq in pairs]
             )
             yield read, len(rows)
+    if tagged:  # also where none was lacking: an earlier run may have been broken off
+        partitions = await conn.fetchval("SELECT partitions FROM instance")
+        await conn.execute(statement("end_epoch"), partition_of(tenant_id.bytes, partitions))
 
 
 def _tagged(spec: Spec) -> dict[str, dict[str, Sequence[TagRule]]]:

@@ -18,7 +18,7 @@ from gateway.operations.report import Report
 from gateway.operations.unique_values import check_unique_values
 from tests.http.conftest import Served
 from tests.support.accounts import Account, open_account
-from tests.support.calls import append, appended, bulk, bulk_line, new_client, new_id, refused, until
+from tests.support.calls import ACTOR, append, appended, bulk, bulk_line, new_client, new_id, refused, until
 
 SPEC: dict[str, Any] = {
     "aggregate_types": {
@@ -86,6 +86,25 @@ async def test_stored_events_that_lack_a_tag_are_counted_and_given_it(
     assert await _backfill(config.postgres_url, tenant.name) == (10, 0)
     await appended(client, "order", new_id(), "was_made", {"courses": ["c1"]})
     assert await found(client, "course:c1") == 10
+
+
+async def test_conditions_count_the_tags_that_stored_events_are_given(
+    client: httpx.AsyncClient, tenant: Account, config: Config
+) -> None:
+    """Redis remembers the tags that events had when it sequenced them."""
+    await appended(client, "order", new_id(), "was_made", {"courses": ["c1"]})
+    await put(client, changed(was_made={"tags": ["student:$.data.student", "course:$.data.courses[*]"]}))
+    condition = {"fail_if_events_match": {"items": [{"tags": ["course:c1"]}]}}
+    sent = {
+        "events": [{"aggregate_type": "order", "type": "was_signed_up", "data": {}}],
+        "metadata": {"actor": ACTOR},
+        "condition": condition,
+    }
+    assert (await client.post("/_/append", json=sent)).status_code == 201
+    assert await _backfill(config.postgres_url, tenant.name) == (2, 1)
+    response = await client.post("/_/append", json=sent)
+    assert (response.status_code, response.json()["code"]) == (409, "condition_failed"), response.text
+    assert len(response.json()["matched"]) == 1
 
 
 async def test_a_tag_that_stored_events_have_does_not_go_unless_forced(client: httpx.AsyncClient) -> None:

@@ -171,6 +171,12 @@ SELECT DISTINCT aggregate_type, aggregate_id FROM (
 ) AS next
 
 
+-- name: end_epoch
+-- Ends the epoch of a partition: nothing sequenced in it commits after this, and the next one begins without a memory of
+-- tags. $1 p
+UPDATE partition_log SET epoch = epoch + 1, owner = '' WHERE p = $1
+
+
 -- name: end_key
 -- Ends a key after its grace, never later than it ends anyway. $1 handle, $2 grace, $3 the clock's revision.
 UPDATE api_key SET expires_at = least(expires_at, now() + $2::interval), changed = $3 WHERE handle = $1
