@@ -39,6 +39,24 @@ def waiting(tmp_path: Path) -> Iterator[Process]:
     assert process.wait(DEADLINE_S)
 
 
+def started_by(parent: subprocess.Popen[bytes]) -> int:
+    """The pid of the program that this process has started; then the process is killed."""
+
+    def runs(pid: int) -> bool:
+        """While the leash becomes the program, it has no arguments at all."""
+        found = arguments(pid)
+        return bool(found) and str(LEASH) not in found
+
+    with parent:
+        try:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            eventually(lambda: runs(child))
+        finally:
+            parent.kill()
+    return child
+
+
 @pytest.mark.parametrize("how", ["kernel", "pipe"])
 def test_a_program_ends_when_the_process_that_started_it_is_killed(how: str) -> None:
     parent = subprocess.Popen(
@@ -46,11 +64,7 @@ def test_a_program_ends_when_the_process_that_started_it_is_killed(how: str) -> 
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    with parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        assert not gone(child)
-        parent.kill()
+    child = started_by(parent)
     eventually(lambda: gone(child))
 
 
@@ -62,11 +76,7 @@ def test_a_program_ends_with_its_parent_although_a_shell_has_the_signal_ignored(
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    with parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        eventually(lambda: str(LEASH) not in arguments(child))
-        parent.kill()
+    child = started_by(parent)
     eventually(lambda: gone(child))
 
 
