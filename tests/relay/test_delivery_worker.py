@@ -520,7 +520,7 @@ async def test_a_private_address_is_refused_by_a_relay_that_does_not_allow_it(
 
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that hangs does so for longer than what goes on beside it takes on a busy machine."""
+    """An attempt that hangs does so for longer than what is done beside it takes on a busy machine."""
     monkeypatch.setitem(WebhookTarget.__init__.__kwdefaults__, "timeout_s", 60.0)
 
 
