@@ -74,10 +74,12 @@ def judge(
 
 
 class Budgets(msgspec.Struct, frozen=True):
-    """Of what rules, and of what folds take, of all events that are judged together."""
+    """Of what rules, and of what folds take, of all events that are judged together. `compared`: the bytes
+    that their rules have compared."""
 
     judging: Budget
     folding: Budget
+    compared: list[int] = msgspec.field(default_factory=lambda: [0])
 
     @classmethod
     def of(cls, bytes_max: int, at_once: int | None) -> Budgets:
@@ -95,7 +97,7 @@ def judge_within(
 ) -> Folded | Violation:
     """The same within budgets that several appends to several aggregates share."""
     judging, folding = budgets.judging, budgets.folding
-    folded, spent = 0, [0]
+    folded = 0
     for n, recorded in enumerate(events):
         rules = rules_of(recorded.event.type)
         if not rules:
@@ -104,7 +106,7 @@ def judge_within(
             before = fold_within(before, events[folded:n], handler_of, folding)
             folded = n
         judging.work(len(before.data_json) // COPIED_BYTES)  # opened here, and made by the fold before
-        violation = _violation(n, recorded, before, rules, spent, judging)
+        violation = _violation(n, recorded, before, rules, budgets.compared, judging)
         if violation is not None:
             return violation
     return fold_within(before, events[folded:], handler_of, folding)

@@ -10,6 +10,7 @@ from gateway.aggregates.implied import Judged, Judging, SchemaWork
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.state import AT_ONCE_LOOKS, EMPTY, STATE_BYTES_MAX, Folded, TakesLong
+from gateway.state.rules import COMPARED_BYTES_MAX
 from spec.errors import Faults
 from spec.parse import parse
 from tests.support.calls import new_id
@@ -132,3 +133,15 @@ def test_what_took_too_long_is_judged_from_the_beginning() -> None:
     judged = asked.run()
     assert isinstance(judged, Judged)
     assert judged.violated is None
+
+
+def test_what_rules_compare_is_bounded_for_all_aggregates_of_an_append_together() -> None:
+    asked = of_several(2, 15, {"not_in": ["$.data.n", "@.list"]})
+    state = Folded(1, 0, 0, (), 0, b'{"list":["%b"]}' % (b"x" * 50_000))
+    asked.states = dict.fromkeys(asked.append.streams, state)
+    judged = asked.run()
+    assert isinstance(judged, Judged)
+    assert judged.violated is not None
+    number, violated = judged.violated
+    assert (number, violated.event) == (1, COMPARED_BYTES_MAX // 50_008)
+    assert violated.error.startswith("This rule can't be judged. The rules of one append compare at most")
