@@ -320,6 +320,32 @@ async def test_every_page_has_no_finding_of_axe_in_light_or_dark_and_fits_a_phon
     assert found == []
 
 
+async def test_names_as_long_as_may_be_fit_a_phone(
+    browser: Browser, gateway: Served, pool: asyncpg.Pool
+) -> None:
+    long = "a" * 64
+    spec = {
+        "aggregate_types": {long: {"events": {long: {"schema": True}}}},
+        "agent_types": ["user"],
+        "singletons": [long],
+    }
+    account = await open_account(pool, spec)
+    async with await browser.new_context(viewport={"width": 360, "height": 740}) as context:
+        page = await signed_in(context, gateway, account.admin)
+        async with new_client(gateway.url, account.admin) as client:
+            await appended(client, long, long, long, {})
+            emit = {"aggregate_type": long, "id": long, "event_type": long}
+            timer = {"delay": "7d", "emit": emit}
+            await client.post("/_/schedules", json=timer, headers={"idempotency-key": "later"})
+        of_type = f"aggregates/{long}"
+        paths = ["aggregates", of_type, f"{of_type}/{long}", f"{of_type}/{long}/append", "schedules", "feed"]
+        found = {}
+        for path in paths:
+            await page.goto(at(gateway, path))
+            found[path] = await page.evaluate("document.documentElement.scrollWidth")
+    assert found == dict.fromkeys(paths, 360)
+
+
 async def test_no_page_has_a_fault_in_the_browser(admin: Page, gateway: Served, shop: Account) -> None:
     """Of a script, of what a page loads, or of what its policy forbids."""
     said: list[str] = []

@@ -18,7 +18,7 @@ from gateway.console.views import views
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
 from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
-from tests.support.accounts import Account
+from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, new_client, new_id, noted, until
 from tests.support.serving import Served
 
@@ -35,6 +35,13 @@ async def test_the_overview_says_what_a_key_may_not_read(
     shown = (await person.get(f"{CONSOLE}/overview")).text
     assert "Nothing." not in shown
     assert "<li>Deliveries: " in shown and "<li>Subscriptions: " in shown
+
+
+async def test_a_tenant_without_read_models_is_told_that_none_is_declared(
+    person: httpx.AsyncClient, pool: asyncpg.Pool
+) -> None:
+    await person.post(SIGN_IN, data={"key": (await open_account(pool, None)).admin})
+    assert "None is declared." in (await person.get(f"{CONSOLE}/projections")).text
 
 
 async def test_the_feed_leads_to_the_first_event(
