@@ -194,17 +194,18 @@ def _refuses(judged: Judged, conflict: Conflict) -> bool:
 
 def _asked_in_vain(append: Append, outcome: Outcome) -> bool:
     """Whether it conflicts with nothing but the length that there never is."""
-    if not isinstance(outcome, Conflict) or outcome.which:
+    if not isinstance(outcome, Conflict) or outcome.which != len(append.streams) - 1:
         return False
-    return fits(append.expected, outcome.length)
+    return fits(append.lengths[-1], outcome.length)
 
 
 def _asking_for(judged: Judged) -> Append:
-    """For the lengths that were judged; of what is refused, for one that there never is."""
+    """For the lengths that were judged; of what is refused, for one that there never is: of the last stream,
+    where what an event implies is refused, so that a conflict of each one before it is found first."""
     append = judged.append
     expected = [judged.pinned.get(which, asked) for which, asked in enumerate(append.lengths)]
     if judged.violated is not None:
         expected[judged.violated[0]] = ANOTHER_HISTORY
     if judged.refused is not None:
-        expected[0] = ANOTHER_HISTORY
+        expected[-1] = ANOTHER_HISTORY
     return msgspec.structs.replace(append, expected=expected[0], others=tuple(expected[1:]))

@@ -264,6 +264,25 @@ async def test_a_conflict_comes_before_what_is_implied(client: httpx.AsyncClient
     refused(response, 409, "version_conflict", more=("length", "missed", "missed_next"))
 
 
+@pytest.mark.parametrize("lengths", [(5, 5), (5, None), (None, 5)])
+async def test_of_several_conflicts_the_first_is_told_though_what_is_implied_is_refused(
+    client: httpx.AsyncClient, lengths: tuple[int | None, int | None]
+) -> None:
+    sent = [
+        {"aggregate_type": "visit", "key": new_id(), "type": "was_begun", "data": {"sku": 7}}
+        | ({} if length is None else {"previous_length": length})
+        for length in lengths
+    ]
+    body = {"events": sent, "metadata": envelope({})["metadata"]}
+    response = await client.post("/_/append", json=body)
+    path = f"events[{lengths.index(5)}].previous_length"
+    refused(response, 409, "version_conflict", path, ("length", "missed", "missed_next"))
+    for each in sent:
+        each.pop("previous_length", None)
+    response = await client.post("/_/append", json=body)
+    refused(response, 422, "invalid_identifier", "events[0].implications[1].id")
+
+
 async def test_implied_events_are_bounded(client: httpx.AsyncClient) -> None:
     sku = new_id()
     await appended(client, "stock", sku, "was_stocked", {"n": 1000})
