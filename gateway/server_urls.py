@@ -20,6 +20,7 @@ _HOST: Final = r"(?:\[[0-9a-fA-F:.]+\]|[^:@/?#\[\],]*)(?::[0-9]{1,5})?"
 _URL: Final = re.compile(
     rf"(?P<scheme>[a-z+]+)://(?:[^@/?#]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<tail>[/?][!-~]*)?"
 )
+_BY_HOST: Final = re.compile(r"([^:/?#]+://(?:[^/?#]*@)?)([^/?#]*)(.*)", re.DOTALL)
 _NUMBER: Final = r"[0-9]{1,9}"
 _REDIS_OPTIONS: Final = {"db": _NUMBER, "username": ".+", "password": ".+"}
 _TLS_OPTIONS: Final = {
@@ -59,6 +60,16 @@ def redis(text: str) -> str:
         if not re.fullmatch(known.get(name, "(?!)"), value):
             raise Unfit(f"has an unknown option or an invalid value; the options are {', '.join(known)}")
     return text
+
+
+def by_host(url: str) -> list[str]:
+    """A URL for each host that this one names, everything else as it is. `urllib` of newer Pythons reads no
+    URL of several hosts with an IPv6 address among them."""
+    found = _BY_HOST.fullmatch(url)
+    if found is None:
+        return [url]
+    before, hosts, after = found.groups()
+    return [f"{before}{host}{after}" for host in hosts.split(",")]
 
 
 def _parts(text: str, schemes: tuple[str, ...]) -> tuple[str, str, str, list[tuple[str, str]]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import asyncpg
+
+from gateway.server_urls import by_host
 
 NEXT_AFTER_S: Final = 0.25
 """An address that has not answered for so long is waited for beside the next one."""
@@ -21,12 +22,7 @@ Attempt = asyncio.Task[asyncpg.Connection]
 
 def addresses(url: str) -> list[str]:
     """A URL for each host that its authority names, everything else as it is."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    each = hosts.split(",")
-    if len(each) == 1:
-        return [url]
-    return [parts._replace(netloc=f"{user}{at}{host}").geturl() for host in each[:ADDRESSES_MAX]]
+    return by_host(url)[:ADDRESSES_MAX]
 
 
 async def connect(url: str, *, timeout: float = 60.0, **options: Any) -> asyncpg.Connection:  # noqa: ASYNC109 - as asyncpg's

@@ -24,6 +24,11 @@ from tests.support.drive import (
 )
 
 
+def _swept(*logs: Log) -> bool:
+    """Whether one has committed from a journal: on a busy machine perhaps the one whose commit is held."""
+    return any(each._metrics.swept_appends._value.get() for each in logs)
+
+
 async def test_at_rest_it_looks_less_often_and_at_each_tick_while_an_append_waits(log: Log) -> None:
     stream, sweeper = new_stream(), log._sweeper
     await opened(log, stream)
@@ -83,7 +88,7 @@ async def test_what_another_gateway_left_uncommitted_ends_the_rest(open_log: Ope
     waiting = one.append(append(stream))
     await gate.arrived()
     await until(lambda: False in looks)
-    await until(lambda: other._metrics.swept_appends._value.get() == 1)
+    await until(lambda: _swept(one, other))
     gate.open()
     await waiting
     assert module._AT_REST * module.SWEEP_EVERY_S < 0.5
@@ -110,6 +115,6 @@ async def test_a_journal_that_is_not_read_holds_up_no_look(open_log: OpenLog) ->
     interpose(other._sweeper, "run_once", counting)
     await until(lambda: looks > 3)
     reading.open()
-    await until(lambda: other._metrics.swept_appends._value.get() == 1)
+    await until(lambda: _swept(one, other))
     gate.open()
     await waiting

@@ -15,7 +15,7 @@ from tests.model.configurations import HELD, LIVE
 from tests.model.search import Found, explore, strand
 from tests.model.variants import BEYOND, UNSAFE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

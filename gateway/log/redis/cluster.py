@@ -25,6 +25,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from gateway.log.redis.servers import REPLICATION, Server, connect, history_of, no_write, pack
+from gateway.server_urls import by_host
 from gateway.telemetry.redact import reason
 
 SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
@@ -49,11 +50,12 @@ class Cluster:
     """As one `Server`, whichever of its nodes holds the key."""
 
     def __init__(self, url: str, timeout_s: float, connections_max: int) -> None:
-        self._url = urlsplit(url)
+        urls = [urlsplit(each) for each in by_host(url)]
+        self._url = urls[0]
         self._timeout_s = timeout_s
         self._connections_max = connections_max
         self._servers: dict[tuple[str, int], Server] = {}
-        self._seeds = [self._open(*seed) for seed in _hosts(self._url.netloc)]
+        self._seeds = [self._open(each.hostname or "localhost", each.port or _PORT) for each in urls]
         self._holders: list[Server | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._doubtful = True
         self._asked_at = float("-inf")
@@ -270,19 +272,10 @@ def _slot(key: str | bytes) -> int:
     return key_slot(key if isinstance(key, bytes) else key.encode())
 
 
-def _hosts(netloc: str) -> list[tuple[str, int]]:
-    """The addresses in a URL, with commas between them."""
-    found = []
-    for each in netloc.rpartition("@")[2].split(","):
-        one = urlsplit(f"//{each}")
-        found.append((one.hostname or "localhost", one.port or _PORT))
-    return found
-
-
 def open_redis(url: str, timeout_s: float, connections_max: int) -> Redis | Cluster:
     """What SLUICE_REDIS_URL names. Connects when it is asked something; so many connections to each server,
     besides those of scripts."""
-    if urlsplit(url).scheme in SCHEMES:
+    if url.partition(":")[0] in SCHEMES:
         return Cluster(url, timeout_s, connections_max)
     return connect(url, timeout_s, connections_max)
 
