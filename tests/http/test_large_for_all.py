@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator
 
@@ -66,14 +67,17 @@ async def test_a_page_of_a_history(full: httpx.AsyncClient, query: str) -> None:
 
 async def test_claims_of_a_pull_subscription(full: httpx.AsyncClient) -> None:
     document = {"target": {"type": "pull"}, "start": "beginning", "filter": {"types": ["order"]}}
-    assert (await full.put("/_/subscriptions/s", json=document)).status_code == 201
+    numbers = itertools.count()
 
     async def claim() -> None:
-        response = await full.post("/_/subscriptions/s/claim", json={"limit": 1000, "lease_s": 0.001})
+        """Of a subscription of its own: the events of one would be acked after some rounds."""
+        name = f"s{next(numbers)}"
+        assert (await full.put(f"/_/subscriptions/{name}", json=document)).status_code == 201
+        response = await full.post(f"/_/subscriptions/{name}/claim", json={"limit": 1000, "lease_s": 0.001})
         assert response.status_code == 200, response.text
         held = response.json()
         assert held["events"]
-        response = await full.post("/_/subscriptions/s/ack", json={"claim": held["claim"]})
+        response = await full.post(f"/_/subscriptions/{name}/ack", json={"claim": held["claim"]})
         assert response.status_code == 200, response.text
 
     await holds_up_no_other(claim)
