@@ -145,8 +145,8 @@ async def count_events(conn: Any, tenant_id: UUID, spec: Spec) -> int:
 
 async def backfill(conn: Any, tenant_id: UUID, spec: Spec) -> AsyncIterator[tuple[int, int]]:
     """Gives stored events the tags that they lack; yields, after each page, how many events it had and how
-    many tags were given. Running it again gives nothing twice. With the epoch of the tenant's partition ends
-    what Redis remembers of tags: it does not know of these, by which conditions are judged from then on."""
+    many tags were given. Running it again gives nothing twice. At last it ends the epoch of the tenant's
+    partition: Redis remembers the tags that events had, and conditions have to count the added ones."""
     salt = await conn.fetchval("SELECT salt FROM tenant WHERE id = $1", tenant_id)
     tagged = _tagged(spec)
     for name, rules in tagged.items():

@@ -60,14 +60,12 @@ class Parents:
     ) -> Child | Answer:
         """The child that `append` is about to create, under the key and the name that are its own; an answer
         where there can be none. `mint` makes another key where the append's is taken; `violated` judges the
-        rules of its events."""
+        rules of its events. Raises what `violated` does."""
         try:
             meant = await self._named(principal, spec, parent, append.stream)
             if isinstance(meant, Refusal):
                 return refused(meant)
             child = await violated() or await self._children.name(*meant, append.stream, append.retry, mint)
-        except Refused as fault:
-            return refused(replace(fault.refusal, path="parent"))
         except (PostgresTrouble, NotWritten):
             why = "The event of this request will never appear: the child's name could not be assigned."
             return refused(Refusal("not_committed", why), 1)
@@ -78,10 +76,13 @@ class Parents:
     async def _named(
         self, principal: Principal, spec: Spec, text: str, child: Stream
     ) -> tuple[Stream, Alias] | Refusal:
-        """The parent, and its name to which a number is added. Raises Refused, PostgresTrouble."""
+        """The parent, and its name to which a number is added. Raises PostgresTrouble."""
         tenant = principal.tenant.id.bytes
         if text.startswith(SIGIL):
-            found = await self._aliases.meant(principal, text)
+            try:
+                found = await self._aliases.meant(principal, text)
+            except Refused as fault:
+                return replace(fault.refusal, path="parent")
             stream = Stream(tenant, found.aggregate_type, found.key)
             alias = found.alias if found.alias.kind is Kind.HASH else await self._alias(spec, stream)
         else:

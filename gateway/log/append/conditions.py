@@ -96,7 +96,7 @@ class Conditions:
         self._looked_at[tenant, items] = None
 
     def ask(self, pending: Pending) -> None:
-        """One that was sent has room in any case: it may be committed, so it can't be told that it is not."""
+        """One that was sent has room in any case: it may be committed, and `not_committed` would be wrong."""
         if len(self._waiting) + self._under_way >= WAITING_MAX and not pending.sent:
             pending.resolve(_FULL)
             return
