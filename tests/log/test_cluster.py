@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio.connection import SSLConnection
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.config import Config
@@ -253,7 +254,10 @@ async def test_a_call_that_hangs_ends_when_another_node_leads(nodes: RedisNodes,
 
 
 async def _has_left(cluster: Cluster, server: redis_servers.Server) -> bool:
-    return server not in await cluster.all()
+    try:
+        return server not in await cluster.all()
+    except (RedisError, OSError):  # on a busy machine none of the nodes may answer in time
+        return False
 
 
 async def test_each_node_is_spoken_to_as_the_url_says() -> None:
