@@ -493,8 +493,10 @@ async def test_acts_that_can_not_be_undone_are_asked_once_more(
         await page.goto(at(gateway, "out/shipping"))
         await press("Pause", sure=False)
         await expect(page.get_by_text('"state": "paused"')).to_be_visible()
+        await expect(page.get_by_role("button", name="Pause", exact=True)).to_have_count(0)
         await press("Resume", sure=False)
         await expect(page.get_by_text('"state": "paused"')).to_have_count(0)
+        await expect(page.get_by_role("button", name="Resume", exact=True)).to_have_count(0)
         await press("Skip", sure=True)
         await until(partial(shows, "Nothing waits."))
         await page.goto(at(gateway, "schedules"))
@@ -512,6 +514,8 @@ async def test_acts_that_can_not_be_undone_are_asked_once_more(
         await page.goto(at(gateway, "webhooks"))
         await press("Discard", sure=True)
         await expect(page.get_by_text("1 delivery was discarded.")).to_be_visible()
+        await page.goto(at(gateway, "webhooks?reason=there_is_none"))
+        await expect(page.get_by_role("button", name="Discard those chosen")).to_have_count(0)
         await client.delete("/_/subscriptions/shipping")
 
 

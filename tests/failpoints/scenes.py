@@ -201,8 +201,12 @@ async def a_commit_whose_answer_is_lost(stage: Stage) -> None:
 
 @_scene
 async def scripts_forgotten(stage: Stage) -> None:
+    """The next look at Redis loads its script, and an append its own. B's look would load the same."""
     await _go(stage)
+    stage.b.signal(signal.SIGSTOP)
     await stage.redis("SCRIPT", "FLUSH")
+    looks = "self.send_after(_LOAD_HASHES, packed, 3)"
+    await stage.until(lambda: stage.passes("Server.hashes", looks, "after"))
     stage.send(stage.operation())
     await stage.answered()
 
