@@ -101,7 +101,7 @@ async def test_one_delivery_has_a_page_with_each_attempt_and_is_replayed_from_it
         at = f"{CONSOLE}/out/hooks/deliveries/{event}"
         assert f'href="{at}"' in (await signed_in.get(f"{CONSOLE}/out/hooks")).text
         shown = (await signed_in.get(at)).text
-        assert "It is parked since 20" in shown
+        assert "It is parked since <time>20" in shown
         assert "failed, HTTP 503" in shown and "&lt;b&gt;closed&lt;/b&gt;" in shown
         assert re.search(r"<td>\d+ ms</td>", shown)
         receiver.answer = lambda _: Answer(200)
@@ -456,9 +456,9 @@ async def test_a_list_shows_fields_within_fields_and_times_for_people(
     assert (
         "<td><bdi>Bern</bdi></td>" in page and f"<td><bdi>{str([1] * 1000).replace(' ', '')[:119]}…" in page
     )
-    assert re.search(r"<td>20\d\d-\d\d-\d\dT[\d:.]+Z</td></tr>", page)
+    assert re.search(r"<td><time>20\d\d-\d\d-\d\dT[\d:.]+Z</time></td></tr>", page)
     revisions = (await signed_in.get(f"{CONSOLE}/spec")).text
-    assert re.search(r"revision=2\">2</a> 20\d\d-\d\d-\d\dT", revisions)
+    assert re.search(r"revision=2\">2</a> <time>20\d\d-\d\d-\d\dT", revisions)
 
 
 async def follows(client: httpx.AsyncClient, path: str, rows: int = 1) -> None:
