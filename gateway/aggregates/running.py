@@ -276,6 +276,7 @@ class RunningStates:
         """Follows the stream for another while, from a state on, if it may run."""
         size = len(run.events) * _EVENT_BYTES + sum(map(event_bytes, run.events))
         run.folding, run.merged, run.merges = None, 0, False
+        self.behind.pop(stream, None)
         if folded is not None:
             run.waits |= len(folded.data_json) > STATE_BYTES_MAX // 2 or folded.too_large_at is not None
             run.published = run.first

@@ -233,6 +233,19 @@ def test_what_takes_long_ends_that_a_state_runs_and_waits_with_what_follows(othe
     assert running.versions(4, 3) == [4, 5, 6]
 
 
+def test_events_that_are_taken_end_that_the_state_runs_until_it_begins_again() -> None:
+    """As where the state was due once more when it began to run."""
+    running = Running()
+    running.begin(A, 1)
+    running.add(A, 1, [EVENT] * 300)
+    running.start((A, 1, 0), 0, EMPTY, MERGES.__getitem__)
+    assert running.versions(1, 100) == list(range(1, 101))
+    assert not follow(running, 301, [EVENT])
+    folded = fold(EMPTY, [Recorded(A, n, EVENT) for n in range(1, 101)], MERGES.__getitem__)
+    running.start((A, 1, 0), 0, folded, MERGES.__getitem__)
+    assert [each.length for each in follow(running, 302, [EVENT])] == [250]
+
+
 def test_a_bug_in_a_fold_ends_that_the_state_runs() -> None:
     def handler_of(kind: str) -> Handler:
         if kind == "was_lost":
