@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw
@@ -19,6 +20,7 @@ from gateway.state.implications import Unfit, emit_at
 from gateway.state.predicates import Where
 from gateway.state.templates import COPIED_BYTES, View
 from gateway.state.values import encode, read
+from gateway.stored_extra import guarded, split
 from spec.handlers import Root
 from spec.sagas import SAGA_TYPE, Saga
 
@@ -49,8 +51,19 @@ class Emitted(msgspec.Struct, frozen=True):
     awaited: Said | None = None
 
 
+class Metadata(msgspec.Struct, frozen=True):
+    """Of a trigger, beside its actor and its correlation id: for paths into `$.metadata`. `target` is a type
+    and an id."""
+
+    recorded_at_ms: int = 0
+    target: tuple[str, str] | None = None
+    causation_id: str | None = None
+    extra: Raw = _NULL
+
+
 class State(msgspec.Struct, frozen=True):
-    """`state` is running, completed, compensated, stuck or abandoned; `step` the number of the newest one."""
+    """`state` is running, completed, compensated, stuck or abandoned; `step` the number of the newest one.
+    What earlier releases began has no `metadata`."""
 
     saga: str
     state: str
@@ -61,6 +74,7 @@ class State(msgspec.Struct, frozen=True):
     step: int = -1
     steps: dict[str, Emitted] = {}
     reason: str | None = None
+    metadata: Metadata = Metadata()
 
     @property
     def emitted(self) -> Emitted | None:
@@ -71,7 +85,7 @@ class State(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """Bytes of the events' data."""
         came = [each.awaited.data for each in self.steps.values() if each.awaited is not None]
-        return sum([len(memoryview(each)) for each in (self.trigger.data, *came)])
+        return sum([len(memoryview(each)) for each in (self.trigger.data, self.metadata.extra, *came)])
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -103,8 +117,16 @@ def said_of(recorded: Recorded, event_id: str) -> Said:
 
 
 def begun(saga: Saga, spec_rev: int, trigger: Recorded, event_id: str, correlation_id: str) -> State:
-    actor = (trigger.event.actor_type, trigger.event.actor_id)
-    return State(saga.name, "running", spec_rev, said_of(trigger, event_id), actor, correlation_id)
+    event, said = trigger.event, said_of(trigger, event_id)
+    actor = (event.actor_type, event.actor_id)
+    metadata = _metadata_of(event)
+    return State(saga.name, "running", spec_rev, said, actor, correlation_id, metadata=metadata)
+
+
+def _metadata_of(event: Event) -> Metadata:
+    target = None if event.target_type is None else (event.target_type, event.target_id or "")
+    cause = None if event.causation_id is None else str(UUID(bytes=event.causation_id))
+    return Metadata(event.recorded_at_ms, target, cause, Raw(split(event.extra)[0] or _NULL))
 
 
 def next_turn(saga: Saga, state: State, budget: Budget) -> Turn:
@@ -165,11 +187,13 @@ def with_emitted(turn: Turn, streams: Sequence[Stream], ids: Sequence[str]) -> S
 def _view(state: State, budget: Budget) -> View:
     budget.looks = 0
     budget.work(1 + state.size // COPIED_BYTES)
-    trigger, steps = state.trigger, state.steps
-    correlation = bytes.fromhex(state.correlation_id.replace("-", ""))
+    trigger, steps, metadata = state.trigger, state.steps, state.metadata
+    target_type, target_id = metadata.target or (None, None)
+    correlation = UUID(state.correlation_id).bytes
+    cause = None if metadata.causation_id is None else UUID(metadata.causation_id).bytes
     event = Event(
-        bytes(16), trigger.type, *state.actor, None, None, correlation, None, state.spec_rev, 0, None,
-        bytes(trigger.data),
+        bytes(16), trigger.type, *state.actor, target_type, target_id, correlation, cause, state.spec_rev,
+        metadata.recorded_at_ms, guarded(bytes(metadata.extra)), bytes(trigger.data),
     )  # fmt: skip
     recorded = Recorded(Stream(bytes(16), trigger.aggregate_type, trigger.key), 1, event)
     came = {name: each.awaited for name, each in steps.items() if each.awaited is not None}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.support.accounts import Account, open_account
-from tests.support.calls import append, appended, new_client, new_id, refused
+from tests.support.calls import ACTOR, append, appended, new_client, new_id, refused
 from tests.support.serving import Served
 
 DEADLINE_S = 40.0
@@ -148,6 +148,60 @@ async def test_steps_follow_each_other_and_the_history_is_the_state(client: http
     assert not [each for each in shown if each["aggregate_type"] == "_saga"]
     asked = (await client.get("/_/feed?limit=100&types=_saga")).json()["events"]
     assert len(asked) == 6
+
+
+SEEN: dict[str, Any] = {
+    "all": "$.metadata",
+    "at": "$.metadata.timestamp",
+    "of": "$.metadata.target.id",
+    "cause": "$.metadata.causation_id",
+    "note": "$.metadata.extra.note",
+}
+SHOWN: dict[str, Any] = {"aggregate_type": "cart", "id": "$.key", "event_type": "was_seen", "data": SEEN}
+SEEING: dict[str, Any] = {
+    "aggregate_types": {"cart": {"events": {"was_begun": {"schema": {}}, "was_seen": {"schema": {}}}}},
+    "agent_types": ["user"],
+    "target_types": ["order"],
+    "sagas": {
+        "seeing": {
+            "trigger": {"aggregate_type": "cart", "event_type": "was_begun"},
+            "steps": [
+                {"name": "one", "emit": SHOWN, "compensate": SHOWN},
+                {"name": "two", "condition": {"lt": ["$.metadata.timestamp", 1]}, "emit": SHOWN},
+            ],
+        }
+    },
+}
+
+
+async def test_steps_see_the_metadata_of_their_trigger(gateway: Served, outbox: asyncpg.Pool) -> None:
+    """Only its actor and its correlation id were there; its time was 0, so the second step went ahead."""
+    async with new_client(gateway.url, (await open_account(outbox, SEEING)).admin) as client:
+        for metadata in (
+            {"target": {"type": "order", "id": "global"}, "causation_id": new_id(), "extra": {"note": [1]}},
+            {},
+        ):
+            cart = new_id()
+            sent = {"data": {}, "metadata": {"actor": ACTOR, **metadata}}
+            assert (await client.post(f"/cart/{cart}/was_begun", json=sent)).status_code == 201
+            async with asyncio.timeout(DEADLINE_S):
+                while len(await types(client, "cart", cart)) < 3:
+                    await asyncio.sleep(0.02)
+            trigger, *seen = (await client.get(f"/cart/{cart}/events")).json()["events"]
+            told = {name: value for name, value in trigger["metadata"].items() if name != "revision"}
+            assert [each["data"] for each in seen] == [
+                {
+                    "all": told,
+                    "at": told["timestamp"],
+                    "of": metadata.get("target", {}).get("id"),
+                    "cause": metadata.get("causation_id"),
+                    "note": metadata.get("extra", {}).get("note"),
+                }
+            ] * 2
+            assert [each["metadata"]["actor"]["id"] for each in seen] == [
+                "saga_coordinator",
+                "saga_compensator",
+            ]
 
 
 async def test_pages_of_sagas_are_in_the_order_of_their_changes(
