@@ -13,7 +13,6 @@ import msgspec
 
 from gateway.admit.address import bad_identifier
 from gateway.admit.append import SCHEMA_WORK_MAX, too_much_work
-from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode_made
 from gateway.aggregates.folder import Handlers, Rules
 from gateway.appends import ANY_LENGTH, Append, fits, with_implied
@@ -38,6 +37,8 @@ Code = Literal["invalid_identifier", "schema_violation", "invalid_tag", "invalid
 
 IMPLIED_MAX: Final = 100
 """Implied events of one append, of all levels."""
+AGGREGATES_MAX: Final = 127
+"""Of one append with all that it implies: a script's call numbers them from 1 in a byte each."""
 LEVELS_MAX: Final = 4
 """How far below the request's own event: deeper is a design that no reader can follow."""
 _NO_LENGTH: Final = 2**62

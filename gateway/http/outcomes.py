@@ -210,6 +210,8 @@ def known(outcome: Known, *, batch: bool, only: Only | None = None) -> Answer:
             refusal = replace(Refusal("schema_violation", error, place), code=code)
             if by is None:
                 return refused(refusal)
+            if only is not None and not only.reads(by.aggregate_type, by.key):
+                return refused(refusal, length=length)
             return refused(refusal, aggregate_type=by.aggregate_type, key=by.key, length=length)
         case Mismatch(by, original):
             return _mismatched(by, original if only is None else None)

@@ -208,6 +208,51 @@ async def test_a_rule_of_an_implied_event_refuses_the_whole(client: httpx.AsyncC
     assert (await appended(client, "order", new_id(), "was_paid", data))["implied_count"] == 1
 
 
+async def test_an_append_implies_events_of_as_many_aggregates_as_it_implies_events(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    """With those of the request there are up to 127; beyond 100 it had been refused."""
+    emit = {"aggregate_type": "part", "id": "$part", "event_type": "was_used"}
+    implied = {"map": {"in": "$.data.parts", "as": "$part", "emit": emit}}
+    events = {"was_built": {"schema": {}, "implications": [implied]}}
+    types = {"thing": {"events": events}, "part": {"events": {"was_used": {"schema": {}}}}}
+    tenant = await open_account(outbox, {"aggregate_types": types, "agent_types": ["user"]})
+    async with new_client(gateway.url, tenant.admin) as client:
+        for things, refuses in ((1, False), (27, False), (28, True)):
+            parts = [new_id() for _ in range(100)]
+            own = [
+                {"aggregate_type": "thing", "key": new_id(), "type": "was_built", "data": {"parts": []}}
+                for _ in range(things)
+            ]
+            own[-1]["data"] = {"parts": parts}
+            answer = await client.post("/_/append", json={"events": own, "metadata": {"actor": ACTOR}})
+            if refuses:
+                refused(answer, 422, "invalid_field", "events[27].implications[0][99]")
+                continue
+            assert (answer.status_code, answer.json()["implied_count"]) == (201, 100), answer.text
+            feed = (await client.get("/_/feed?limit=1000")).json()["events"]
+            assert [each["key"] for each in feed[-100:]] == parts
+            assert {each["version"] for each in feed} == {1}
+
+
+async def test_a_narrowed_key_hears_of_the_aggregate_that_refused_if_it_may_read_it(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    sku = new_id()
+    await appended(client, "stock", sku, "was_stocked", {"n": 1})
+    data = {"items": [{"sku": sku, "quantity": 2}]}
+    for only, more in (
+        (["order"], ("length",)),
+        (["order", f"stock/{sku}"], ("aggregate_type", "key", "length")),
+        (["order.was_paid", "stock.was_reserved"], ("length",)),
+    ):
+        made = (await client.post("/_/keys", json={"scope": "write", "only": only})).json()
+        async with new_client(gateway.url, made["key"]) as narrow:
+            response = await append(narrow, "order", new_id(), "was_paid", data)
+            told = refused(response, 422, "rule_violated", "implications[1][0]", more)
+            assert told["error"] == "Only 1 are left."
+
+
 async def test_a_value_of_an_implied_event_that_another_has_is_refused_with_its_place(
     gateway: Served, outbox: asyncpg.Pool
 ) -> None:
