@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below, listing, proposal, shown
 from spec.fields import check_keys
 from spec.handlers import EACH, Constant, Path, Template
 from spec.identifiers import GLOBAL
@@ -25,6 +25,7 @@ SOURCES_MAX: Final = 20
 KEY: Final = "$key"
 FOUND: Final = "$_"
 """What `select` of a `$lookup` calls the item that was found; it is written `$`."""
+_OF_FOUND: Final = "paths are `$`, the item that was found, and its fields, as `$.name`"
 
 _KEYS = frozenset({"for_each", "include_substreams", "sources", "include", "select"})
 _SOURCE_KEYS = frozenset({"type", "id", "mode"})
@@ -32,6 +33,7 @@ _MAP_KEYS = frozenset({"$map", "as", "to"})
 _LOOKUP_KEYS = frozenset({"$lookup", "where", "select"})
 _NAME = re.compile("[a-z][a-z_]{0,31}")
 _ITEM = re.compile(r"\$[a-z][a-z_]{0,31}")
+_OF_ITEM = re.compile(r"\$([.\[?]|\Z)")
 _INCLUDED = re.compile("([a-z][a-z0-9_]{0,63}):([a-z][a-z0-9_]{0,63})")
 
 
@@ -98,7 +100,8 @@ class _Reader:
     report: Report
 
     def scope(self) -> Scope:
-        return Scope(True, None, names=self.names)
+        paths = f"paths begin with one of {listing(self.names)}"
+        return Scope(True, None, names=self.names, paths=paths)
 
 
 def read_join(value: object, pointer: str, spec: Spec, report: Report) -> Join | None:
@@ -259,8 +262,10 @@ def _read_lookup(value: dict[str, object], pointer: str, reader: _Reader) -> Sel
         for field, each in where.items()
     )
     chosen = value.get("select", "$")
-    written = f"{FOUND}{chosen[1:]}" if isinstance(chosen, str) and chosen.startswith("$") else chosen
-    inner = Scope(True, None, names=frozenset((FOUND,)))
+    written = chosen
+    if isinstance(chosen, str) and _OF_ITEM.match(chosen):
+        written = f"{FOUND}{chosen[1:]}"
+    inner = Scope(True, None, names=frozenset((FOUND,)), paths=_OF_FOUND)
     select = read_path(written, below(pointer, "select"), inner, reader.report)
     return Constant(None) if path is None else LookupOf(path, tests, select)
 

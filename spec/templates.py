@@ -55,7 +55,7 @@ class Scope:
     """What paths may refer to: the event's data, if its schema is known, what `@` stands for (None: nothing
     here), the names that are bound, with their `$`, and whether there is an aggregate, `^`, beside it.
     `empty`: names that earlier releases took as bound here, although they never have a value. `steps`: those
-    of a saga that `$steps` has, where it is known."""
+    of a saga that `$steps` has, where it is known. `paths`: what paths are, where not those of an event."""
 
     schema: Schema
     at: Root | None = Root.STATE
@@ -63,6 +63,7 @@ class Scope:
     aggregate: bool = False
     empty: frozenset[str] = frozenset()
     steps: frozenset[str] | None = None
+    paths: str = ""
 
 
 def read_template(value: object, pointer: str, scope: Scope, report: Report) -> Template:
@@ -123,7 +124,9 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
     if found is None:
         what = shown(value) if isinstance(value, str) else "This"
         report.add(
-            "invalid_path", pointer, f'{what} is not a path: {_PATHS_ARE}. A string is `{{"$literal": …}}`.'
+            "invalid_path",
+            pointer,
+            f'{what} is not a path: {scope.paths or _PATHS_ARE}. A string is `{{"$literal": …}}`.',
         )
         return Path(Root.DATA)
     first = _ALSO.get(found[1], found[1])
@@ -150,7 +153,7 @@ def _step(name: str, place: str) -> Step:
 def _unbound(root: str, scope: Scope) -> str | None:
     """Why nothing has the name that a path begins with, or None."""
     if root == "@" and scope.at is None:
-        return "There is no `@` here; `$.data` is the data so far."
+        return f"There is no `@` here; {scope.paths or 'name a value of the event, as `$.data.total`'}."
     if root == "^" and not scope.aggregate:
         return "Only projections have `^`, the state of the event's own aggregate; a handler's is `@`."
     if root in _ROOTS or root in ("@", "^") or root in scope.names:
@@ -158,7 +161,7 @@ def _unbound(root: str, scope: Scope) -> str | None:
     if root in ("$prev", "$steps"):
         return f"There is no `{root}` here: it has what earlier steps of a saga awaited."
     bound = f"bound here: {listing(scope.names)}" if scope.names else "nothing is bound here"
-    return f'{shown(root)} is no name here; {bound}. A string is `{{"$literal": …}}`.'
+    return f'{shown(root)} is no name here; {scope.paths or bound}. A string is `{{"$literal": …}}`.'
 
 
 def _nowhere(path: Path, scope: Scope) -> str | None:

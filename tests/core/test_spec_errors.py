@@ -78,3 +78,41 @@ def test_any_text_is_shown_in_quotes_and_within_the_bound(text: str) -> None:
 )
 def test_a_text_is_shown_as_it_is_as_far_as_it_can_be_printed_and_is_not_long(text: str, told: str) -> None:
     assert shown(text) == told
+
+
+SAGA = {
+    "trigger": {"aggregate_type": "order", "event_type": "was_placed"},
+    "steps": [
+        {"name": "one", "emit": {"aggregate_type": "order", "id": "@.key", "event_type": "was_placed"}},
+    ],
+}
+LOOKUP = {"$lookup": "$.order.lines", "where": {"id": "$key"}, "select": "$item.name"}
+FOUND = "paths are `$`, the item that was found, and its fields, as `$.name`"
+
+
+@pytest.mark.parametrize(
+    ("selected", "told"),
+    [
+        ("@.total", "There is no `@` here; paths begin with one of $key, $order."),
+        ("$.customer.name", '"$customer" is no name here; paths begin with one of $key, $order.'),
+        (LOOKUP, f'"$item" is no name here; {FOUND}.'),
+        ({**LOOKUP, "select": "name"}, f'"name" is not a path: {FOUND}.'),
+    ],
+)
+def test_a_path_of_a_join_is_told_what_paths_are_there(selected: object, told: str) -> None:
+    join = {"for_each": "order", "sources": {"order": "$key"}, "select": {"a": selected}}
+    (fault,) = faults_of(projections={"rows": {"join": join}})
+    assert fault.error.startswith(told)
+
+
+def test_a_path_of_a_saga_that_begins_with_a_state_is_told_what_there_is() -> None:
+    """It had been told of the data so far, which only the upcast of an event has."""
+    (fault,) = faults_of(sagas={"flow": SAGA})
+    assert fault.error == "There is no `@` here; name a value of the event, as `$.data.total`."
+
+
+def faults_of(**parts: object) -> Faults:
+    events = {"was_placed": {"schema": {}}}
+    faults = parse({"aggregate_types": {"order": {"events": events}}, "agent_types": ["user"], **parts})
+    assert isinstance(faults, Faults)
+    return faults
