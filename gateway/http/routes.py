@@ -229,10 +229,14 @@ def find_system(raw_path: bytes) -> Found | None:
     return _SYSTEM.find(segments)
 
 
+def found_at(raw_path: bytes) -> Found | None:
+    """Of any path, without its query."""
+    return find_system(raw_path) if raw_path.startswith(b"/_/") else find_aggregate(raw_path)
+
+
 def route_named(raw_path: bytes) -> str:
     """The path with names in place of what a client chose: few enough to be grouped by."""
-    system = raw_path.startswith(b"/_/")
-    found = find_system(raw_path) if system else find_aggregate(raw_path)
+    found = found_at(raw_path)
     if found is not None:
         return found.path.text
-    return "/_/{path}" if system else "/{path}"
+    return "/_/{path}" if raw_path.startswith(b"/_/") else "/{path}"

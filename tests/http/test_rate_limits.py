@@ -286,6 +286,28 @@ async def test_while_postgres_does_not_answer_no_key_counts_as_unknown(
     assert (await ask(limited, own_tenant.read, "192.0.2.12")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/order/_query", "unavailable"),
+        ("/_/feed/query", "unavailable"),
+        ("/_/tickets", "unavailable"),
+        ("/_/keys/x/rotate", "unavailable"),
+        ("/order/global/was_placed", "not_committed"),
+        ("/_/append", "not_committed"),
+    ],
+)
+async def test_while_postgres_does_not_answer_only_what_appends_is_told_of_an_event(
+    limited: Served, monkeypatch: pytest.MonkeyPatch, path: str, code: str
+) -> None:
+    async def away(_catalog: Catalog, _token: str) -> None:
+        raise CatalogUnavailable("Postgres does not answer")
+
+    monkeypatch.setattr(Catalog, "authenticate", away)
+    async with new_client(limited.url, unknown_key()) as client:
+        refused(await client.post(path, json={}), 503, code)
+
+
 async def test_known_keys_do_not_count(
     limited: Served, own_tenant: Account, own_outbox: asyncpg.Pool
 ) -> None:

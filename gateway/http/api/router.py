@@ -32,7 +32,7 @@ from gateway.http.parameters import Parameters, require_declared
 from gateway.http.request import ClientGone, Head, Receive, Refused, Send
 from gateway.http.request import Scope as AsgiScope
 from gateway.http.response import ReadAnswer
-from gateway.http.routes import Found, find_aggregate
+from gateway.http.routes import Found, find_aggregate, found_at
 from gateway.names.aliases import SIGIL
 
 logger = logging.getLogger("sluice.edge")
@@ -76,15 +76,16 @@ class AggregateRouter:
         except Refused as refused:
             await _answer(send, refused.refusal, refused.more)
         except CatalogUnavailable:
-            await _answer(send, _no_catalog(scope["method"]))
+            await _answer(send, _no_catalog(scope))
         except ClientGone:
             return
         except asyncio.CancelledError:  # a shutdown that waits no longer; an append under way answers itself
-            await _answer(send, _stopping(scope["method"]))
+            await _answer(send, _stopping(scope))
         except Exception:
             method, correlation_id = scope["method"], correlation_id_of(Head(scope))
             logger.exception("request_failed", extra={"method": method, "correlation_id": correlation_id})
-            await _answer(send, unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
+            refusal = unforeseen(method if _may_append(scope) else "GET")
+            await _answer(send, refusal, [(b"x-correlation-id", correlation_id.encode())])
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if b"ticket=" in scope["query_string"]:
@@ -302,13 +303,20 @@ async def _no_path_of_ours(method: str, raw_path: bytes, send: Send) -> None:
     )  # of the server as a whole
 
 
-def _no_catalog(method: str) -> Refusal:
-    if method == "POST":
+def _may_append(scope: AsgiScope) -> bool:
+    """Whether the answer has to say what becomes of an event: not of a query, whose body a POST has, too."""
+    method, found = scope["method"], found_at(scope["raw_path"].partition(b"?")[0])
+    route = None if found is None else found.path.routes.get(method)
+    return method == "POST" and (route is None or route.scope in (None, KeyScope.WRITE))
+
+
+def _no_catalog(scope: AsgiScope) -> Refusal:
+    if _may_append(scope):
         return Refusal("not_committed", "The event will never appear: Postgres does not answer.")
     return Refusal("unavailable", "Postgres does not answer, so no key can be checked. Try again shortly.")
 
 
-def _stopping(method: str) -> Refusal:
-    if method == "POST":
+def _stopping(scope: AsgiScope) -> Refusal:
+    if _may_append(scope):
         return Refusal("not_committed", "The event will never appear: this gateway is stopping.")
     return Refusal("unavailable", "This gateway is stopping. Try again shortly.")
