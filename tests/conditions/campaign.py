@@ -20,6 +20,7 @@ from tests.conditions.checker import History
 from tests.conditions.writers import SPEC, Clients
 from tests.outgoing.stand import Gateway
 from tests.support.accounts import open_account
+from tests.support.bugs import bugs_in
 from tests.support.servers import Servers
 
 WRITERS = 40
@@ -71,6 +72,7 @@ async def run_campaign(
     harms = history.check()
     if [row.id for row in rows] != await _stored(servers.postgres_url):
         harms.append("lost: the feed is not what is stored")
+    harms += [f"bug: {line}" for line in bugs_in(folder)]
     answers = Counter(f"{told.status} {told.body.get('code', '')}".strip() for told in clients.told)
     return Result(len(rows), answers, faults, clients.races, len(clients.pages), harms)
 

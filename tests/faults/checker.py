@@ -43,7 +43,7 @@ _OP = re.compile(rb'^\{"op": ?"([^"#]+)#(\d+)",')
 
 class Violation(NamedTuple):
     """`kind`: lost, doubled, reordered, phantom, corrupted, receipt, conflict, stale, identity, gap, chain,
-    copy, epoch, quarantine, alarm, growth, answer, outdated or stuck."""
+    copy, epoch, quarantine, alarm, growth, answer, outdated, stuck or bug."""
 
     kind: str
     told: str

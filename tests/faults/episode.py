@@ -27,6 +27,7 @@ from tests.faults.nemesis import Nemesis
 from tests.faults.slow_postgres import DISK_FULL, DISK_SLOW
 from tests.faults.webhooks import receivers
 from tests.faults.workload import Workload
+from tests.support.bugs import bugs_in
 from tests.support.servers import open_folder
 
 SAMPLE_EVERY_S = 0.25
@@ -183,6 +184,8 @@ class _Episode:
 
     def _check(self, evidence: Evidence, rested_s: float | None) -> list[Violation]:
         violations = self._found(self._history, evidence, whole=True)
+        if self._plan.harm is None:
+            violations += [Violation("bug", line) for line in bugs_in(self._cluster.folder)]
         if rested_s is None or rested_s - self._starved_s > RECOVERY_S:
             told = f"q = c only after {rested_s:.1f} s" if rested_s else f"q = c not within {REST_S} s"
             violations.append(Violation("stuck", told + without_cpu(self._starved_s)))

@@ -217,6 +217,7 @@ async def test_a_worker_that_ends_while_leases_are_renewed_stops_no_look(
     await kept.look()
 
 
+@pytest.mark.bug
 async def test_commits_are_told_of_again_after_a_bug(
     kept: runner.Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +243,7 @@ async def test_commits_are_told_of_again_after_a_bug(
     assert "task_restarted" in caplog.messages
 
 
+@pytest.mark.bug
 async def test_readers_are_told_of_moves_after_a_bug(
     pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

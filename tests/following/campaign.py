@@ -27,6 +27,7 @@ from tests.following.checker import (
     recorded_switches,
 )
 from tests.outgoing.stand import Killer, Stand, open_stand
+from tests.support.bugs import bugs_in
 from tests.support.calls import new_id
 from tests.support.servers import open_folder
 
@@ -273,6 +274,8 @@ class Campaign:
         until = asyncio.get_running_loop().time() + QUIET_S
         for tenant, followers in zip(self._tenants, (3, 1), strict=True):
             await self._settle(tenant, followers, until)
+        for line in bugs_in(self._stand.servers.folder):
+            self._violated("bug", line)
 
     async def _settle(self, tenant: str, followers: int, until: float) -> None:
         while True:

@@ -133,6 +133,7 @@ async def test_a_conflict_tells_what_was_missed(writer: httpx.AsyncClient, taken
     assert [event["version"] for event in told["missed"]] == [2, 3]
 
 
+@pytest.mark.bug
 async def test_a_bug_while_a_refusal_is_written_is_an_unknown_outcome_and_not_a_hang(
     writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, taken: Taken
 ) -> None:
@@ -148,6 +149,7 @@ async def test_a_bug_while_a_refusal_is_written_is_an_unknown_outcome_and_not_a_
     assert taken.said[-1]
 
 
+@pytest.mark.bug
 async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_once(
     writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +161,7 @@ async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_
     assert failures(caplog) == ["POST"]
 
 
+@pytest.mark.bug
 async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
     writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,6 +177,7 @@ async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
     assert [event["data"] for event in events[1:]] == [2, 3]
 
 
+@pytest.mark.bug
 async def test_a_bug_while_a_receipt_is_written_is_logged_and_answered(
     writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

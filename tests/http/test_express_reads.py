@@ -159,6 +159,7 @@ async def test_a_read_sees_what_another_gateway_appended(
 
 
 @pytest.mark.parametrize("where", ["following", "length_answer"])
+@pytest.mark.bug
 async def test_a_bug_on_its_own_way_is_logged_and_the_application_answers(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
@@ -166,7 +167,7 @@ async def test_a_bug_on_its_own_way_is_logged_and_the_application_answers(
     await noted(client, key, 1)
     await client.get(f"/order/{key}")
 
-    def broken(*_args: object) -> object:
+    def broken(*_args: object, **_named: object) -> object:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(f"gateway.http.fast_path.reads.{where}", broken)
@@ -175,6 +176,7 @@ async def test_a_bug_on_its_own_way_is_logged_and_the_application_answers(
     assert "fast_path_failed" in [record.msg for record in caplog.records]
 
 
+@pytest.mark.bug
 async def test_a_bug_after_a_read_was_handed_over_is_logged_and_answered_once(
     gateway: Served, tenant: Account, client: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
@@ -199,6 +201,7 @@ async def test_a_bug_after_a_read_was_handed_over_is_logged_and_answered_once(
     assert [record.msg for record in caplog.records].count("fast_path_failed") == 1
 
 
+@pytest.mark.bug
 async def test_a_bug_in_a_read_ends_no_first_read_of_another(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +325,7 @@ async def test_a_read_that_is_given_up_counts_once(limited: Served, tenant: Acco
     assert taken.said.count(True) >= 4
 
 
+@pytest.mark.bug
 async def test_a_bug_that_both_ways_meet_is_told_by_the_application(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

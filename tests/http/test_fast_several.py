@@ -153,6 +153,7 @@ async def test_keys_of_another_scope_and_unknown_ones_are_refused_as_everywhere(
     assert taken.said == [False, False]
 
 
+@pytest.mark.bug
 async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_once(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +165,7 @@ async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_
     assert failures(caplog) == ["POST"]
 
 
+@pytest.mark.bug
 async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,6 +179,7 @@ async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
     assert [event["data"] for event in await events_of(client, "order", key)] == [1, 2, 3]
 
 
+@pytest.mark.bug
 async def test_a_bug_while_it_is_answered_is_an_unknown_outcome_and_not_a_hang(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, taken: Taken
 ) -> None:

@@ -420,9 +420,9 @@ def count_pages(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     read: list[None] = []
     page = Outbox.page
 
-    async def counted(*args: Any) -> Any:
+    async def counted(*args: Any, **named: Any) -> Any:
         read.append(None)
-        return await page(*args)
+        return await page(*args, **named)
 
     monkeypatch.setattr(Outbox, "page", counted)
     return read

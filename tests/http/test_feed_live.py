@@ -297,6 +297,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> int:
     return [record.msg for record in caplog.records].count("live_failed")
 
 
+@pytest.mark.bug
 async def test_a_fault_in_telling_one_follower_is_logged_and_none_of_the_others(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -352,6 +353,7 @@ async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
     assert len(made) <= 10 + 6
 
 
+@pytest.mark.bug
 async def test_a_fault_in_making_a_message_is_logged_and_sends_its_followers_to_postgres(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -161,6 +161,8 @@ class Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def close(self) -> None: ...
+
     def get_write_buffer_size(self) -> int:
         return 0
 

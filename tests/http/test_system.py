@@ -415,6 +415,7 @@ async def test_all_who_ask_whether_it_is_ready_share_one_look(
     assert looks.begun == begun + 1
 
 
+@pytest.mark.bug
 async def test_a_look_that_fails_is_told_to_all_who_wait_and_not_kept(
     stranger: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -279,6 +279,7 @@ async def test_a_delivery_brings_what_its_event_implies(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the hand-over", "after the hand-over"])
+@pytest.mark.bug
 async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, after: bool
 ) -> None:
@@ -301,6 +302,7 @@ async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
     assert [event["data"]["delivery_id"] for event in await hooks.events()] == ["d0", "d1"]
 
 
+@pytest.mark.bug
 async def test_a_bug_behind_the_commit_is_logged_and_told_and_the_other_deliveries_are_answered(
     hooks: Hooks, taken: Taken, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -152,6 +152,7 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
     assert "delivery_log_backlog" in caplog.text
 
 
+@pytest.mark.bug
 async def test_copies_are_written_again_after_a_bug(
     pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

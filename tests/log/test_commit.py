@@ -412,6 +412,7 @@ async def test_what_a_commit_sends_is_made_while_the_one_before_it_is_under_way(
     await check_invariants(place)
 
 
+@pytest.mark.bug
 async def test_a_bug_in_making_rows_ready_is_logged_and_the_commit_makes_them(
     open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -431,6 +432,7 @@ async def test_a_bug_in_making_rows_ready_is_logged_and_the_commit_makes_them(
     await check_invariants(place)
 
 
+@pytest.mark.bug
 async def test_a_bug_of_what_hears_of_commits_is_logged_each_time_and_delays_no_answer(
     open_log: OpenLog, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

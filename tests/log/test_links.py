@@ -88,8 +88,35 @@ async def test_a_row_that_is_sequenced_again_stays_a_row(open_log: OpenLog, plac
     await check_invariants(place)
 
 
-async def never(*_: object) -> None:
-    return
+async def test_a_row_of_a_lost_epoch_is_none_before_its_gateway_has_given_it_up(
+    open_log: OpenLog, place: Place
+) -> None:
+    log, other, dead, stream = await open_log(), await open_log(), await open_log(), new_stream()
+    await asyncio.gather(*(opened(each, stream) for each in (log, other, dead)))
+    held = hold_commits(dead, stream)
+    committer = lane(log, stream).committer
+    for each in (log._sweeper._journal, other._sweeper._journal, dead._sweeper._journal, committer._journal):
+        each.commit = never  # type: ignore[method-assign]
+    ahead = dead.append(append(new_stream(stream.tenant)))
+    await until(lambda: lane(dead, stream).committer.appends)
+    ((first, link),) = row(stream, 0, 1)
+    (placed,) = handed(log, [(first, link)])
+    await until(lambda: link.placed and committer._settled.is_set())  # it can't commit what comes before
+    gate = hold_commits(log, stream)
+    await gate.arrived()
+    await wipe_partition(other, stream)  # what was sequenced is lost, and an epoch begins
+    await appended(other, append(stream, 1))
+    (after,) = handed(log, row(stream, 1, 1, first=link))
+    assert await after == Conflict(1)
+    gate.open()
+    assert await placed == Conflict(1)
+    held.open()
+    assert isinstance(await ahead, Appended)
+    await check_invariants(place)
+
+
+async def never(*_: object) -> int:
+    return 0
 
 
 async def test_one_whose_predecessor_has_no_place_asks_for_no_length() -> None:
@@ -97,14 +124,14 @@ async def test_one_whose_predecessor_has_no_place_asks_for_no_length() -> None:
     (first, one), (second, two) = row(stream, 4, 2)
     pendings = [Pending(each, n, 0, asyncio.Future(), print, link=link)
                 for n, (each, link) in enumerate(((first, one), (second, two)))]  # fmt: skip
-    assert expected_of(pendings) == [4, 5.5]
-    assert expected_of(pendings[1:]) == [ANOTHER_HISTORY]
-    pendings[0].placed_at(6)  # elsewhere
-    assert expected_of(pendings[1:]) == [ANOTHER_HISTORY]
-    pendings[0].placed_at(5)
-    assert expected_of(pendings[1:]) == [5]
+    assert expected_of(pendings, 1) == [4, 5.5]
+    assert expected_of(pendings[1:], 1) == [ANOTHER_HISTORY]
+    pendings[0].placed_at(6, 1)  # elsewhere
+    assert expected_of(pendings[1:], 1) == [ANOTHER_HISTORY]
+    pendings[0].placed_at(5, 1)
+    assert expected_of(pendings[1:], 1) == [5]
     pendings[0].reset()
-    assert expected_of(pendings[1:]) == [ANOTHER_HISTORY]
+    assert expected_of(pendings[1:], 1) == [ANOTHER_HISTORY]
 
 
 async def test_one_that_goes_anywhere_is_placed_for_others_only_after_its_predecessor() -> None:
@@ -116,15 +143,15 @@ async def test_one_that_goes_anywhere_is_placed_for_others_only_after_its_predec
         Pending(append(stream, expected=asked), n, 0, asyncio.Future(), print, link=link)
         for n, (asked, link) in enumerate(((0, first), (ANY_LENGTH, free), (2, last)))
     ]
-    assert expected_of(pendings) == [0, ANY_LENGTH, 2.5]
-    assert expected_of(pendings[1:]) == [ANY_LENGTH, 2.5]
-    pendings[1].placed_at(2)  # behind another gateway's event in the first one's place
+    assert expected_of(pendings, 1) == [0, ANY_LENGTH, 2.5]
+    assert expected_of(pendings[1:], 1) == [ANY_LENGTH, 2.5]
+    pendings[1].placed_at(2, 1)  # behind another gateway's event in the first one's place
     assert not free.placed
-    assert expected_of(pendings[2:]) == [ANOTHER_HISTORY]
-    pendings[0].placed_at(1)
-    pendings[1].placed_at(2)
+    assert expected_of(pendings[2:], 1) == [ANOTHER_HISTORY]
+    pendings[0].placed_at(1, 1)
+    pendings[1].placed_at(2, 1)
     assert free.placed
-    assert expected_of(pendings[2:]) == [2]
+    assert expected_of(pendings[2:], 1) == [2]
 
 
 def test_a_row_is_judged_directly_as_in_redis() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from gateway.appends import Appended
 from gateway.events import Stream
 from gateway.log.log import Log
@@ -159,6 +161,7 @@ async def test_what_was_looked_up_before_redis_forgot_is_looked_up_again(
     await check_invariants(place)
 
 
+@pytest.mark.bug
 async def test_a_look_up_that_a_bug_breaks_is_made_again(log: Log, place: Place) -> None:
     stream = new_stream()
     await opened(log, stream)

@@ -94,6 +94,7 @@ async def test_a_gateway_audits_only_when_it_is_told_to(postgres_url: str, redis
             assert found("sluice_audit_violations_total", kind="rows") == 0
 
 
+@pytest.mark.bug
 async def test_the_audit_continues_after_a_bug(
     postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,6 +22,7 @@ from tests.outgoing.checker import (
 from tests.outgoing.readers import Follower, Receiver, followers, receivers
 from tests.outgoing.stand import Killer, Stand, open_stand
 from tests.outgoing.writers import Writers
+from tests.support.bugs import bugs_in
 from tests.support.servers import open_folder
 
 QUIET_S = 40.0
@@ -94,6 +95,7 @@ async def _run(parts: _Parts, seconds: float, seed: int) -> Result:
     late_s = loop.time() - ended
     await asyncio.sleep(AFTER_ALL_S)
     violations = check_acknowledged(writers.acknowledged, committed)
+    violations += [Violation("bug", line) for line in bugs_in(stand.servers.folder)]
     readers = {}
     for follower in parts.followers:
         violations += check_follower(follower.name, follower.wanted.of(committed), follower.seen)

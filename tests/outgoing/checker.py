@@ -17,7 +17,7 @@ _TOLD_MAX = 5
 
 
 class Violation(NamedTuple):
-    """`kind`: lost, doubled, reordered, phantom, changed or unsigned."""
+    """`kind`: lost, doubled, reordered, phantom, changed, unsigned or bug."""
 
     kind: str
     told: str

@@ -28,6 +28,7 @@ from tests.reacting.checker import Acknowledged, Row, Violation, check, lateness
 from tests.reacting.spec import ACTOR, DELAY_S, SPEC
 from tests.support import warm
 from tests.support.accounts import open_account
+from tests.support.bugs import bugs_in
 from tests.support.servers import Server, Servers, open_folder, servers_in
 
 GATEWAYS, WRITERS = 2, 16
@@ -300,6 +301,8 @@ class Campaign:
         self.result.events.update(row.type for row in rows)
         self.result.late_s = lateness(rows, DELAY_S)
         self.result.violations += check(rows, self._acknowledged, DELAY_S)
+        for line in bugs_in(self._servers.folder):
+            self._violated("bug", line)
 
     def _violated(self, kind: str, told: str) -> None:
         self.result.violations.append(Violation(kind, told))

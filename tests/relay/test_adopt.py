@@ -128,6 +128,7 @@ async def test_a_replacement_keeps_the_id_and_delivers_while_gateways_run(
     assert clone["before"] != clone["instance"]
 
 
+@pytest.mark.bug
 async def test_whether_a_relay_may_deliver_is_looked_at_again_after_a_bug(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,6 +154,7 @@ async def test_whether_a_relay_may_deliver_is_looked_at_again_after_a_bug(
     assert "task_restarted" in caplog.messages
 
 
+@pytest.mark.bug
 async def test_a_relay_process_hears_of_commits_again_after_a_bug(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ async def test_certificates_are_read_beside_the_event_loop_and_once_for_all_targ
     assert readers[0] is not threading.main_thread()
 
 
+@pytest.mark.bug
 async def test_commits_are_told_of_again_after_a_bug(
     bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

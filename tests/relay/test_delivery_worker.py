@@ -130,6 +130,7 @@ async def test_a_retry_after_that_is_none_is_passed_over(bench: Bench, receiver:
         await until(lambda: len(receiver.accepted) == 1)
 
 
+@pytest.mark.bug
 async def test_a_bug_in_a_target_is_a_failed_attempt(
     bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,6 +149,7 @@ async def test_a_bug_in_a_target_is_a_failed_attempt(
     assert sum(each.message == "delivery_error" for each in caplog.records) == 2
 
 
+@pytest.mark.bug
 async def test_a_subscription_that_can_not_be_started_says_so_and_keeps_no_other_from_it(
     bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import cast
 
+import pytest
 from msgspec.structs import replace
 
 from gateway.events import Event, Recorded, Stream
@@ -225,6 +226,7 @@ class Stumbles:
         return entries
 
 
+@pytest.mark.bug
 async def test_a_tail_continues_after_a_bug() -> None:
     """As uvloop's RuntimeError of a connection that is closed in this very moment."""
     tail = _Tail(0, cast("Outbox", Stumbles()), lambda: 2**20, lambda: None)

@@ -16,6 +16,7 @@ from gateway.tasks import TICK_S, ended, to_tick
 OUTAGE = PostgresTrouble("heads: no answer within 5 s")
 
 
+@pytest.mark.bug
 async def test_an_outage_is_logged_once_with_its_reason_and_work_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

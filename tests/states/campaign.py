@@ -25,6 +25,7 @@ from gateway.catalog import specs
 from tests.outgoing.stand import Gateway, Killer, Stand, open_stand
 from tests.states.bad import argv
 from tests.states.checker import History, Read, Variant, Violation, check, committed, spec_of
+from tests.support.bugs import bugs_in
 from tests.support.calls import ACTOR, new_id
 from tests.support.servers import open_folder
 
@@ -114,6 +115,8 @@ class Campaign:
         await conn.close()
         self._check_lengths(history)
         self.result.violations += check(history, self._reads)
+        for line in bugs_in(self._stand.servers.folder):
+            self._violated("bug", line)
         self.result.reads += len(self._reads)
         self.result.committed = sum(map(len, history.events.values()))
         self.result.kept = max(self.result.kept, history.kept)

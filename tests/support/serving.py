@@ -24,6 +24,7 @@ from gateway.app import gateway
 from gateway.config import Config
 from gateway.http.server.config import uvicorn_config
 from gateway.inbound.verify.amazon import Amazon
+from tests.support.bugs import bugs_in
 from tests.support.calls import new_client
 
 START_S = 30.0
@@ -172,3 +173,4 @@ async def _ready(child: Child) -> AsyncIterator[Child]:
         if child.alive:
             child.process.kill()
         await child.process.wait()
+    assert not (met := bugs_in(child.log_file.parent)), "\n".join(met)

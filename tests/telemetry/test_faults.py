@@ -36,6 +36,7 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> dict[str, Any]:
     return line
 
 
+@pytest.mark.bug
 async def test_a_request_that_fails_is_told_with_its_place_and_the_correlation_id_of_its_answer(
     client: httpx.AsyncClient,
     operator: httpx.AsyncClient,
@@ -54,6 +55,7 @@ async def test_a_request_that_fails_is_told_with_its_place_and_the_correlation_i
     assert found("sluice_http_responses_total", method="POST", status="504") == 1
 
 
+@pytest.mark.bug
 async def test_a_request_that_fails_on_the_fast_path_is_logged_and_counted(
     client: httpx.AsyncClient,
     operator: httpx.AsyncClient,
@@ -74,6 +76,7 @@ async def test_a_request_that_fails_on_the_fast_path_is_logged_and_counted(
     assert found("sluice_http_responses_total", method="POST", status="504") == 1
 
 
+@pytest.mark.bug
 async def test_the_correlation_id_is_the_callers_where_it_sent_one(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,6 +87,7 @@ async def test_the_correlation_id_is_the_callers_where_it_sent_one(
     assert told(caplog, "request_failed")["correlation_id"] == CORRELATION_ID
 
 
+@pytest.mark.bug
 async def test_a_bulk_request_that_fails_in_the_middle_is_told(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +97,7 @@ async def test_a_bulk_request_that_fails_in_the_middle_is_told(
     assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
 
 
+@pytest.mark.bug
 async def test_a_bulk_line_that_fails_is_told_by_itself_and_stops_only_its_aggregate(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,6 +131,7 @@ async def test_a_bulk_line_that_fails_is_told_by_itself_and_stops_only_its_aggre
     assert line["exception"].endswith("ValueError")
 
 
+@pytest.mark.bug
 async def test_a_bulk_line_whose_answer_fails_to_be_looked_up_is_told_by_itself(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -138,6 +144,7 @@ async def test_a_bulk_line_whose_answer_fails_to_be_looked_up_is_told_by_itself(
     assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
 
 
+@pytest.mark.bug
 async def test_a_task_that_was_not_awaited_is_told_without_what_it_held(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -145,11 +145,11 @@ class Direct:
         before = (placing.seq, placing.chain)
         run = SequencedBatch(self._partition.epoch, before, before, DIRECT)
         resting: list[tuple[Pending, Verdict]] = []
-        for pending, expected in zip(batch, expected_of(batch), strict=True):
+        for pending, expected in zip(batch, expected_of(batch, run.epoch), strict=True):
             verdict = placing.judge(pending.append, expected, failing.get(pending.number, 0))
             if isinstance(verdict, SequencedAppend):
                 pending.in_doubt = pending.sent = True
-                pending.placed_at(verdict.first_version)
+                pending.placed_at(verdict.first_version, run.epoch)
                 run.add(pending, verdict)
                 continue
             # Its original is its own first try, perhaps: then it may be there when its time is up.

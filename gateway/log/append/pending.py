@@ -88,13 +88,20 @@ class Link(msgspec.Struct, gc=False, eq=False):
     """Of an append to `first_version` that was decided on the state that another one leaves, `after`, which
     was not committed then; or that others were decided on. It is placed only where that one was placed at its
     own version, so nothing is appended to another state than the one it was decided on; a `free` one is
-    placed anywhere. `placed`: it is sequenced there, in this epoch, or committed, and so are those before
-    it."""
+    placed anywhere. `placed`: it was sequenced there, in `epoch`, or is `committed` there, and so are those
+    before it."""
 
     first_version: int
     after: Link | None = None
     free: bool = False
     placed: bool = False
+    epoch: int = 0
+    committed: bool = False
+
+    def holds_in(self, epoch: int) -> bool:
+        """Whether it has its place. That of an epoch that has ended is lost, although its gateway may not
+        have given it up yet."""
+        return self.placed and (self.committed or self.epoch == epoch)
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
@@ -155,10 +162,11 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         chosen = self.again or append.retry.chosen or (append.claims and append.claims_values)
         return bool(chosen) and not self.done
 
-    def placed_at(self, first_version: int) -> None:
+    def placed_at(self, first_version: int, epoch: int) -> None:
         link = self.link
         if link is not None:
-            link.placed = link.first_version == first_version and (link.after is None or link.after.placed)
+            after = link.after is None or link.after.holds_in(epoch)
+            link.placed, link.epoch = link.first_version == first_version and after, epoch
 
     def hint_in(self, epoch: int) -> str:
         """`hint`; and before it may have been sequenced, of streams whose keys were made for it what Postgres
@@ -188,6 +196,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         partition `p`; whether a caller still waited for that."""
         if self.link is not None:
             self.link.after = None  # or each would hold all before it in memory
+            self.link.committed = True
         if self.waiter.done():
             return False
         self.waiter.set_result(self.append.committed_at(first_version, p, last_seq, versions))
@@ -207,10 +216,10 @@ def _hint_of_fresh(epoch: int, fresh: tuple[int, ...], streams: int) -> str:
     return " ".join([empty if n in fresh else "" for n in range(streams)])
 
 
-def expected_of(batch: Sequence[Pending]) -> list[float]:
-    """What each append asks for, where all are sequenced in this order: its own, and a half more where it
-    goes after one of the batch. Where the one that it was decided on is neither placed nor here, no length
-    will do: whether it was committed before is found all the same."""
+def expected_of(batch: Sequence[Pending], epoch: int) -> list[float]:
+    """What each append asks for, where all are sequenced in this order, in this epoch: its own, and a half
+    more where it goes after one of the batch. Where the one that it was decided on is neither placed nor
+    here, no length will do: whether it was committed before is found all the same."""
     expected: list[float] = []
     here: set[int] = set()
     for pending in batch:
@@ -222,7 +231,7 @@ def expected_of(batch: Sequence[Pending]) -> list[float]:
                 pass
             elif id(after) in here:
                 asked += 0.5
-            elif not after.placed:
+            elif not after.holds_in(epoch):
                 asked = ANOTHER_HISTORY
             here.add(id(link))
         expected.append(asked)

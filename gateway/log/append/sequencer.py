@@ -369,7 +369,7 @@ class Sequencer:
             for n, each in enumerate(batch, 1)
             if each.append.claims
         ]
-        looks, expected = [each.look for each in batch], expected_of(batch)
+        looks, expected = [each.look for each in batch], expected_of(batch, head.epoch)
         names, args = sequence_call(partition.keys, head, appends, hints, expected, claims, looks)
         doubts = [pending.in_doubt for pending in batch]
         for pending in batch:
@@ -433,7 +433,7 @@ class Sequencer:
                 append = pending.append
                 pending.sent = True
                 if pending.link is not None:
-                    pending.placed_at(firsts[0])
+                    pending.placed_at(firsts[0], sequenced.epoch)
                 seq += len(append.events)
                 sequenced.add(pending, sequenced_append(append, firsts, seq))
                 continue
