@@ -61,10 +61,10 @@ class Handlers:
     """What brings events to their present revision; None where all are of it."""
 
     def __init__(self, deployed: Deployed, aggregate_type: str) -> None:
-        declared = deployed.spec.aggregate_types.get(aggregate_type)
+        declared = deployed.reading.aggregate_types.get(aggregate_type)
         self._by_type: Mapping[str, Handler] = _NONE if declared is None else declared.handlers
         revised = declared is not None and declared.revised
-        self.present = presenting(deployed.spec) if revised else None
+        self.present = presenting(deployed.reading) if revised else None
 
     def __call__(self, event_type: str) -> Handler:
         return self._by_type.get(event_type, DEFAULT_HANDLER)

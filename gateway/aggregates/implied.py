@@ -96,6 +96,10 @@ class SchemaWork(msgspec.Struct):
 _Steps: TypeAlias = "Generator[Stream | RecordWanted, None, Judged]"
 
 
+class BeingRemoved(Exception):
+    """What an event implies is being removed from the spec, or stays: that is not known yet."""
+
+
 class _Refused(Exception):
     def __init__(self, refused: ImplicationRefused) -> None:
         self.refused = refused
@@ -116,8 +120,8 @@ class Judging(msgspec.Struct, eq=False):
 
     def run(self, at_once: int | None = None) -> Judged | Stream | RecordWanted:
         """The stream whose state, or whose last record, has to be read first; or the verdict. The next run
-        continues where this one stopped, unless its `at_once` is another. Raises TakesLong where that bounds
-        what all of it may test, since everything else waits."""
+        continues where this one stopped, unless its `at_once` is another. Raises BeingRemoved, and TakesLong
+        where that bounds what all of it may test, since everything else waits."""
         under_way, self._under_way = self._under_way, None
         if under_way is None or under_way[0] != at_once:
             under_way = at_once, self._steps(at_once)
@@ -225,9 +229,13 @@ class Judging(msgspec.Struct, eq=False):
         ]
 
     def _row(self, cause: _Row, number: int, each: Emitted, path: str, budget: Budget) -> _Row:
-        """Raises _Refused, and TakesLong where its schema takes more to check it than may be done at once."""
-        of = self.deployed.spec.aggregate_types[each.emit.aggregate_type]
-        event_type, event_id = of.events[each.emit.event_type], derived_id(cause.event.id, number)
+        """Raises _Refused, BeingRemoved, and TakesLong where its schema takes more to check it than may be
+        done at once."""
+        of = self.deployed.spec.aggregate_types.get(each.emit.aggregate_type)
+        event_type = None if of is None else of.events.get(each.emit.event_type)
+        if of is None or event_type is None:
+            raise BeingRemoved
+        event_id = derived_id(cause.event.id, number)
         if budget.at_once is not None:
             if not event_type.is_light(each.data):
                 raise TakesLong

@@ -127,7 +127,7 @@ class Keeper:
     def _deployed(self, stream: Stream) -> Deployed | None:
         """None where no state of it can be read."""
         deployed = self._serving().get(UUID(bytes=stream.tenant))
-        if deployed is None or stream.aggregate_type not in deployed.spec.aggregate_types:
+        if deployed is None or stream.aggregate_type not in deployed.reading.aggregate_types:
             return None
         return deployed
 

@@ -77,7 +77,7 @@ class KeptStates:
         if digest is None:
             if len(self._digests) > 10_000:
                 self._digests.clear()
-            digest = handlers_digest(deployed.spec.aggregate_types.get(stream.aggregate_type))
+            digest = handlers_digest(deployed.reading.aggregate_types.get(stream.aggregate_type))
             self._digests[known] = digest
         return digest
 
@@ -128,7 +128,7 @@ class KeptStates:
     async def claim(self, tenant: bytes, deployed: Deployed, seconds: float) -> Stream | None:
         """A stream of the tenant that has stale states; no other gateway takes it for so long. Raises
         PostgresTrouble."""
-        streams = [Stream(tenant, name, "") for name in deployed.spec.aggregate_types]
+        streams = [Stream(tenant, name, "") for name in deployed.reading.aggregate_types]
         handlers = [self.handlers(each, deployed) for each in streams]
         types = [each.aggregate_type for each in streams]
         rows = await self._postgres.fetch("kept_claim", UUID(bytes=tenant), types, handlers, seconds)

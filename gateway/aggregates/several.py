@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.implied import Judged, Judging, RecordWanted, SchemaWork
+from gateway.aggregates.implied import BeingRemoved, Judged, Judging, RecordWanted, SchemaWork
 from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.record_before import record_before
 from gateway.appends import ANOTHER_HISTORY, Append, fits
@@ -64,7 +64,7 @@ class RuledSeveral:
         judging = self._judging(append, deployed)
         try:
             judged = judging.run(AT_ONCE_LOOKS)
-        except TakesLong:
+        except (TakesLong, BeingRemoved):
             return None
         if not isinstance(judged, Judged) or judged.pinned or judged.refused is not None:
             return None
@@ -103,6 +103,8 @@ class RuledSeveral:
             judged = await self._judge(append, deployed)
         except (PostgresTrouble, Busy):
             return NotCommitted("an aggregate with rules or implications can't be read now")
+        except BeingRemoved:
+            return NotCommitted("a deployment may be removing what it implies")
         until = within.when()
         within.reschedule(None)  # the log has a deadline of its own, and its outcome is the truth
         outcome = await self._log.append(_asking_for(judged))
@@ -125,7 +127,7 @@ class RuledSeveral:
         return Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max, work=work)
 
     async def _judge(self, append: Append, deployed: Deployed) -> Judged:
-        """Raises PostgresTrouble and Busy."""
+        """Raises PostgresTrouble, Busy and BeingRemoved."""
         judging = self._judging(append, deployed)
         light = True  # once it is not, it is judged beside the loop from the beginning to the end
         while True:

@@ -56,7 +56,8 @@ class DeclaredSpecs:
             tenant_id = tenant_of(row["tenant"].bytes)
             deployed = self.of.get(tenant_id)
             if deployed is not None and not isinstance(following, Faults):
-                serving[tenant_id] = replace(deployed, spec=closed(deployed.spec, following))
+                left = closed(deployed.spec, following)
+                serving[tenant_id] = replace(deployed, spec=left, whole=deployed.spec)
         return serving
 
     def _secrets(self, row: Any) -> PermissiveEnviron:

@@ -82,13 +82,26 @@ class Principal:
 class Deployed:
     """The spec a tenant's requests are checked by. `document` is as it was sent. `closed` are its sources of
     webhooks that can't be read here, as where a secret is not set: `spec` is without them. `salt` is the
-    tenant's own: what is hashed for it tells nothing elsewhere."""
+    tenant's own: what is hashed for it tells nothing elsewhere. While a deployment removes something, `spec`
+    is without that too, so that it is not appended any more, and `whole` has it."""
 
     revision: int
     spec: Spec
     document: bytes
     closed: frozenset[str] = frozenset()
     salt: bytes = b""
+    whole: Spec | None = None
+
+    @property
+    def reading(self) -> Spec:
+        """By which stored events are read: what is being removed may stay, since the deployment may be
+        refused yet."""
+        return self.spec if self.whole is None else self.whole
+
+    @property
+    def removing(self) -> bool:
+        """Whether a deployment removes something: what is refused now may be taken in a moment, or never."""
+        return self.whole is not None
 
     @property
     def etag(self) -> str:

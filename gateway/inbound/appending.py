@@ -23,7 +23,15 @@ from gateway.inbound.deliveries import Delivery, Unreadable, deliveries
 from gateway.inbound.foreign import led
 from gateway.inbound.normalize import Foreign, Named, Quarantine
 from gateway.inbound.receipts import Place
-from gateway.inbound.results import IGNORED, OTHER_BYTES, STORAGE_FULL, Deferred, Told, judged
+from gateway.inbound.results import (
+    BEING_REMOVED,
+    IGNORED,
+    OTHER_BYTES,
+    STORAGE_FULL,
+    Deferred,
+    Told,
+    judged,
+)
 from gateway.inbound.store import Stored
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
@@ -59,7 +67,7 @@ class DeliveryAppends:
         outcomes: list[Appended | Quarantine | Deferred] = []
         for delivery, settling in zip(found, waiting, strict=True):
             if isinstance(settling, Quarantine):
-                outcomes.append(await self._unless_committed(place, delivery, settling))
+                outcomes.append(await self._unless_committed(place, delivery, _held(place, settling)))
             else:
                 outcomes.append(judged(await asyncio.shield(settling)))
         return outcomes
@@ -169,7 +177,7 @@ class DeliveryAppends:
         if self._log.storage.refusal(place.tenant_id) is not None:
             outcome = STORAGE_FULL if again else await self._unless_committed(place, delivery, STORAGE_FULL)
         elif isinstance(append, Quarantine):
-            outcome = await self._unless_committed(place, delivery, append)
+            outcome = await self._unless_committed(place, delivery, _held(place, append))
         else:
             outcome = judged(await asyncio.shield(self._records.append(append)))
         if isinstance(outcome, Deferred):
@@ -181,6 +189,11 @@ class DeliveryAppends:
             return outcome
         await store.settle(self._pool, tenant, stored.id, "replayed", None, outcome.event_ids[0])
         return Told(outcome.event_ids[0], outcome.replayed)
+
+
+def _held(place: Place, quarantine: Quarantine) -> Quarantine | Deferred:
+    """Not while the spec is without what may stay: the sender comes again."""
+    return BEING_REMOVED if place.deployed.removing else quarantine
 
 
 def _mint() -> bytes:

@@ -70,6 +70,7 @@ NO_CERTIFICATE: Final = Deferred("the certificate of its signature is not availa
 STORAGE_FULL: Final = Deferred(
     "its tenant has reached the limit of stored bytes", unknown=False, retry_after_s=60
 )
+BEING_REMOVED: Final = Deferred("a deployment may be removing the event that it becomes", unknown=False)
 FAILED: Final = Deferred("something failed inside the gateway", unknown=True)
 NO_POSTGRES: Final = Deferred("Postgres answered unexpectedly", unknown=False)
 

@@ -274,15 +274,15 @@ class Coordinator:
         """Why it is refused; None where it was appended, or where the saga went on without it. Raises
         PostgresTrouble where it could not be appended in time: tried again, it is the same append."""
         until = time.monotonic() + APPEND_S
-        deployed = await self._spec_of(tenant, 0)
-        if deployed is None or deployed.revision < stands.state.spec_rev:
-            raise PostgresTrouble("the spec by which a saga began is not known here yet")
         stream = sagas.stream_of(tenant, str(UUID(bytes=stands.id)))
 
         def data(streams: Sequence[Stream], ids: Sequence[str]) -> bytes:
             return _encode(sagas.with_emitted(turn, streams, ids))
 
         while True:
+            deployed = await self._spec_of(tenant, 0)
+            if deployed is None or deployed.revision < stands.state.spec_rev:
+                raise PostgresTrouble("the spec by which a saga began is not known here yet")
             origin = Origin(
                 deployed,
                 turn.actor,
@@ -294,17 +294,22 @@ class Coordinator:
             )
             make = partial(append_of_saga, origin, stream, stands.length, turn.emissions, (turn.said, data))
             append = await making(turn.size, make, light=are_light(deployed, turn.emissions))
+            refused: str | None = None
             if isinstance(append, str):
-                return append
-            match await self._submit(append):
-                case Appended() | Conflict():
-                    return None
-                case NotCommitted() | OutcomeUnknown():
-                    if time.monotonic() >= until:
-                        raise PostgresTrouble("a turn of a saga could not be appended in time")
-                    await asyncio.sleep(AGAIN_S)
-                case outcome:
-                    return why_refused(outcome)
+                refused = append
+            else:
+                match await self._submit(append):
+                    case Appended() | Conflict():
+                        return None
+                    case NotCommitted() | OutcomeUnknown():
+                        pass
+                    case outcome:
+                        refused = why_refused(outcome)
+            if refused is not None and not deployed.removing:
+                return refused
+            if time.monotonic() >= until:
+                raise PostgresTrouble("a turn of a saga could not be appended in time")
+            await asyncio.sleep(AGAIN_S)
 
 
 async def _read(data: bytes) -> State:

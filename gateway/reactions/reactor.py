@@ -259,8 +259,9 @@ class Reactor:
         p, after, since = row["p"], Place(row["seq"], bytes(row["mark"])), row["caught_up_at"]
         until = time.monotonic() + FOLLOWED_S
         deployed = await self._specs.serving(tenant)
+        gone: set[str] = set()
         while time.monotonic() < until:
-            types = (*deployed.spec.aggregate_types, SAGA_TYPE)
+            types = {*deployed.reading.aggregate_types, *gone, SAGA_TYPE}
             try:
                 page = await self._events.page(tenant, p, after, types)
             except LostPlace:
@@ -274,6 +275,10 @@ class Reactor:
             if newest > deployed.revision:
                 deployed = await self._specs.serving(tenant, newest)
                 continue  # once more, with the data of types that are new
+            more = {each.recorded.stream.aggregate_type for each in page.events} - types
+            if more:  # of specs before: once more, with their data
+                gone |= more
+                continue
             timers = await self._timers(tenant, page.events, since)
             rows = await self.coordinator.look(tenant, page.events)
             if not await self._move(tenant, after, page.reached, timers, since, rows):
@@ -303,7 +308,7 @@ class Reactor:
             stream, version = event.recorded.stream, event.recorded.version
             state = (await self._folder.at(stream, deployed, version)).data_json
             work = partial(
-                timers_of, event, state, event_type.implications, deployed.spec, self._event_bytes_max
+                timers_of, event, state, event_type.implications, deployed.reading, self._event_bytes_max
             )
             read = len(event.recorded.event.payload or b"") + len(state)
             for timer in await folding(1, read, work):
