@@ -7,10 +7,13 @@ Each call is one transaction under the lock of the subscription's row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID, uuid4
+from weakref import WeakValueDictionary
 
 import asyncpg
 
@@ -33,6 +36,9 @@ continues from there."""
 
 STRETCH_EVENTS: Final = 1000
 """Of the looks behind the first, which asks for no more than the claim has room for."""
+
+CALLS_AT_ONCE: Final = 3
+"""Claims and acks of all tenants that have a connection: as many are left to those that deliver."""
 
 AGAIN_EVENTS: Final = 20
 """Read at a time of an aggregate that is handed out again: bounds memory, where events are large."""
@@ -81,6 +87,8 @@ class Pull:
         self._outbox = outbox
         self._subscriptions = subscriptions
         self._names = names
+        self._room = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._turns: WeakValueDictionary[tuple[UUID, str], asyncio.Lock] = WeakValueDictionary()
 
     async def claim(
         self,
@@ -107,7 +115,7 @@ class Pull:
     ) -> _Handed | NotPulled:
         """What a claim has, committed."""
         await self._subscriptions.declare(tenant)
-        async with connection(self._pool) as conn, conn.transaction():
+        async with self._turn(tenant, name) as conn:
             found = await self._locked(conn, tenant, name)
             if isinstance(found, NotPulled):
                 return found
@@ -159,7 +167,7 @@ class Pull:
         """Returns the number of aggregates that continue: all of a claim, or those whose events are named, up
         to the first that is not. Events whose lease has ended are skipped: another consumer may have them."""
         await self._subscriptions.declare(tenant)
-        async with connection(self._pool) as conn, conn.transaction():
+        async with self._turn(tenant, name) as conn:
             found = await self._locked(conn, tenant, name)
             if isinstance(found, NotPulled):
                 return found
@@ -178,6 +186,14 @@ class Pull:
             if done:
                 await conn.execute(statement("confirmed"), of.id)
             return done
+
+    @asynccontextmanager
+    async def _turn(self, tenant: UUID, name: str) -> AsyncIterator[Any]:
+        """A transaction. Calls of one subscription wait for each other here: before the lock of its row, each
+        would hold a connection."""
+        turn = self._turns.setdefault((tenant, name), asyncio.Lock())
+        async with turn, self._room, connection(self._pool) as conn, conn.transaction():
+            yield conn
 
     async def _went_on(self, conn: Any, of: Subscribed, straggler: RetryEntry, to: int) -> None:
         following = await database.next_of_aggregate(conn, of, straggler.aggregate, to + 1, of.place.seq, 1)

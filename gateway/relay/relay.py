@@ -138,7 +138,9 @@ class Relay:
             rows = await fetch(self._pool, "held", [each.of.id for each in couriers], self.owner)
             held = {row["id"]: row["moves"] for row in rows}
             for courier in couriers:
-                if held.get(courier.of.id) != courier.moves:
+                if courier.of.id not in held:  # it ended, is another relay's, or its tenant is suspended
+                    courier.stop()
+                elif held[courier.of.id] != courier.moves:
                     courier.doubt()
         if not (taken(self._due) or declared):
             return

@@ -401,6 +401,18 @@ async def pulled(client: httpx.AsyncClient) -> str:
     return one
 
 
+async def test_consumers_that_wait_for_each_other_leave_connections_to_others(
+    pool: asyncpg.Pool, client: httpx.AsyncClient
+) -> None:
+    one = await pulled(client)
+    async with pool.acquire() as conn, conn.transaction():
+        await conn.execute("SELECT FROM subscription FOR UPDATE")  # as a claim that looks at much
+        waiting = [asyncio.ensure_future(client.post(f"{one}/claim")) for _ in range(20)]
+        for _ in range(20):
+            assert (await client.get(one)).status_code == 200
+    assert [each.status_code for each in await asyncio.gather(*waiting)] == [200] * 20
+
+
 async def test_claimed_events_are_of_one_consumer_until_they_are_acked_or_the_lease_is_over(
     bench: Bench, client: httpx.AsyncClient
 ) -> None:
