@@ -89,6 +89,7 @@ class Runner:
         self._lease_s = lease_s
         self._listen = listen
         self._declaring = AfterDeploys(deployed)
+        self._declares: asyncio.Task[bool] | None = None
         self._due = None if due is None else due.followers
         self._dropped = None if due is None else due.dropped_rows
         self._leases_at = 0.0
@@ -96,7 +97,8 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._workers: dict[Worker, asyncio.Task[None]] = {}
         self._changes: dict[bytes, int] = {}
-        self._specs: OrderedDict[tuple[bytes, int], Spec | Faults] = OrderedDict()
+        self._specs: OrderedDict[tuple[bytes, bytes], Spec | Faults] = OrderedDict()
+        """By tenant and digest: where Postgres lost commits, another spec may have the revision of one."""
         self._looked: dict[int, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._woken = asyncio.Event()
@@ -118,6 +120,8 @@ class Runner:
         """Leases are given back."""
         tenants = {worker.tenant for worker in self._workers}
         await ended([*self._tasks, *self._workers.values()])
+        if self._declares is not None:
+            await ended([self._declares])
         if self._recent is not None:
             self._recent.hold(())
         for tenant in tenants:
@@ -135,7 +139,7 @@ class Runner:
     async def look(self) -> None:
         """Stores what specs declare, renews the leases of its tenants, and takes tenants that no process
         keeps."""
-        declared = await self._declaring.run(self._declarations.declare)
+        declared = await self._declared()
         held = {worker.tenant: worker for worker in self._workers}
         if held:
             tenants = [PgUUID(each) for each in held]
@@ -161,6 +165,16 @@ class Runner:
                 self._due.set()  # there may be more
         if self._recent is not None:
             self._recent.hold(self._outbox.partition(worker.tenant) for worker in self._workers)
+
+    async def _declared(self) -> bool:
+        """Whether what specs declare was looked up. That is not waited for: to read some specs takes longer
+        than leases last."""
+        if self._declares is None:
+            self._declares = self._loop.create_task(self._declaring.run(self._declarations.declare))
+        if not (await asyncio.wait([self._declares], timeout=LOOK_EVERY_S))[0]:
+            return False
+        task, self._declares = self._declares, None
+        return task.result()
 
     def _take(self, tenant: bytes, changes: int) -> None:
         self._changes[tenant] = changes
@@ -204,11 +218,11 @@ class Runner:
         return output_of(build, spec, self._events, self._pool)
 
     async def _spec(self, tenant: bytes, revision: int) -> Spec | Faults:
-        known = self._specs.get((tenant, revision))
+        (row,) = await fetch(self._pool, "spec", PgUUID(tenant), revision)
+        known = self._specs.get((tenant, row["digest"]))
         if known is None:
-            (row,) = await fetch(self._pool, "spec", PgUUID(tenant), revision)
             known = await asyncio.to_thread(parse_deployed, row["document"])
-            self._specs[tenant, revision] = known
+            self._specs[tenant, row["digest"]] = known
             if len(self._specs) > SPECS_KEPT:
                 self._specs.popitem(last=False)
         return known

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -58,6 +59,11 @@ class Specs:
         return None if declared is None else declared.events.get(recorded.event.type)
 
     async def _earlier(self, tenant: bytes, revision: int) -> Deployed | None:
+        """What serves is the catalog's: where Postgres lost commits, another spec may have this revision than
+        the one that was read here."""
+        serving = self._catalog.deployed(UUID(bytes=tenant))
+        if serving is not None and serving.revision == revision:
+            return serving if serving.whole is None else replace(serving, spec=serving.whole, whole=None)
         key = (tenant, revision)
         if key not in self._kept:
             rows = await fetch(self._pool, "spec_of", PgUUID(tenant), revision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from gateway.catalog import specs
 from gateway.follow import commit, declarations, put
 from gateway.follow.declarations import Declarations
 from gateway.follow.definitions import Definition
@@ -275,6 +277,27 @@ async def test_where_postgres_lost_commits_everything_is_built_again(
     await until(whole)
     states = {(each.kind, each.name): each.state for each in await stored.every(UUID(tenant.id))}
     assert states["list", "order"] == "off"
+
+
+async def test_what_is_deployed_again_where_postgres_lost_it_is_another_definition(
+    shop: Shop, pool: asyncpg.Pool, tenant: Account
+) -> None:
+    """Of the same revision, which the gateway has read before."""
+    customer, path = new_id(), "/_/projections/customer_totals"
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
+    assert (await shop.get(f"{path}/{customer}"))["data"] == {"orders": 1, "spent": 1}
+    on = {"order.was_placed": {"key": "$.data.customer_id", "do": [{"increment": {"target": "seen"}}]}}
+    document = json.dumps(changed(on=on, by=["seen"])).encode()
+    again = "UPDATE spec_revision SET document = $2, digest = $3 WHERE tenant = $1"
+    await pool.execute(again, UUID(tenant.id), document, specs.digest_of(document))
+    await pool.execute("UPDATE followed SET revision = 0 WHERE tenant = $1", UUID(tenant.id))
+    await pool.execute("UPDATE catalog_clock SET revision = revision - 1")
+
+    async def made_by_it() -> bool:
+        row = (await shop.client.get(f"{path}/{customer}")).json()
+        return bool(row.get("data") == {"seen": 1})
+
+    await until(made_by_it)
 
 
 async def test_one_that_is_paused_serves_what_it_has(shop: Shop, pool: asyncpg.Pool, tenant: Account) -> None:

@@ -217,6 +217,30 @@ async def test_a_worker_that_ends_while_leases_are_renewed_stops_no_look(
     await kept.look()
 
 
+async def test_leases_are_renewed_while_a_spec_is_read(
+    kept: runner.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of one tenant may take longer than they last."""
+    kept._workers = {Keeps(drive.new_tenant()): asyncio.create_task(asyncio.sleep(60))}  # type: ignore[dict-item]
+    read, renewed = asyncio.Event(), 0
+
+    async def declare() -> bool:
+        return await read.wait()
+
+    async def counted(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+        nonlocal renewed
+        renewed += name == "held"
+        return await fetch(pool, name, *args)
+
+    monkeypatch.setattr(kept._declarations, "declare", declare)
+    monkeypatch.setattr(runner, "fetch", counted)
+    for count in (1, 2):
+        async with asyncio.timeout(10):
+            await kept.look()
+        assert renewed == count
+    await kept.stop()
+
+
 @pytest.mark.bug
 async def test_commits_are_told_of_again_after_a_bug(
     kept: runner.Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -348,7 +348,7 @@ RETURNING 1
 
 -- name: spec
 -- A deployed revision of a tenant's spec. $1 tenant, $2 revision
-SELECT document FROM spec_revision WHERE tenant = $1 AND revision = $2
+SELECT document, digest FROM spec_revision WHERE tenant = $1 AND revision = $2
 
 
 -- name: stream
