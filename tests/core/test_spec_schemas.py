@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spec.errors import Faults
 from spec.model import EventType, SchemaViolation, Spec
 from spec.parse import parse
+from spec.patterns import breadth
 from spec.subschemas import places
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
@@ -368,6 +369,43 @@ def test_names_that_are_required_and_multiples_weigh_something() -> None:
     assert weight({"required": [f"k{n}" for n in range(800)]}) > 100
     assert weight({"dependentRequired": {f"k{n}": ["a"] for n in range(800)}}) > 100
     assert weight({"multipleOf": 0.01}) > 5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        ("", 0),
+        ("abc", 3),
+        (r"^\S{1,255}$", 2),
+        (r"^[A-Z]{3}-\d{4}$", 1),
+        (r"^[A-Z]{2,5}-\d{4}$", 7),
+        ("^[a-z0-9]+(?:-[a-z0-9]+)*$", 3),
+        ("^[^@]{1,64}@[^@]{1,255}$", 320),
+        ("(.{0,500}a.{0,500}b)c", 1003),
+        ("(?:a|b)*a(?:a|b){16}", 35),
+        ("^(?:a{1,3}){1,500}$", 1500),
+        ("^(?:a|aa){500}$", 1500),
+        ("^a*a{500}$", 502),
+        ("^(?:ab){3,}a{500}$", 502),
+        ("^a|b", 2),
+        ("^{0}a{500}", 500),
+        (r"\p{L}{400}\x{1F}", 401),
+        ("(?i)ab", 2),
+        ("(?P<n>a){5}", 5),
+        ("[]](.{9})]", 12),
+        ("a{0}b{}", 2),
+        (")(", 1),
+    ],
+)
+def test_a_character_is_compared_with_so_many_places_of_a_pattern(pattern: str, places: int) -> None:
+    assert breadth(pattern) == places
+
+
+def test_a_pattern_weighs_by_its_places() -> None:
+    wide = "(.{0,500}a.{0,500}b)c"
+    assert weight({"pattern": r"^\S{1,255}$"}) == 5
+    assert weight({"pattern": wide}) > 3000
+    assert weight({"patternProperties": {wide: True, "^a": True}}) > 3000
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ HEAVY: dict[str, Any] = {
                     "schema": items_of({"allOf": [{"not": each} for each in CONSTANTS]}),
                     "handler": [],
                 },
+                "had_text": {
+                    "schema": {"properties": {"a": {"pattern": "(.{0,500}a.{0,500}b)c"}}},
+                    "handler": [],
+                },
                 "had_names": {
                     "schema": {"patternProperties": {f"^a{n}.*b$": {"type": "string"} for n in range(700)}},
                     "handler": [],
@@ -136,6 +140,8 @@ def body(data: object) -> bytes:
         ("had_none_of", {"a": ["w"] * 4_000}, 201),
         ("had_none_of", {"a": ["w"] * 4_000 + ["v1"]}, 422),
         ("had_names", {f"k{n}": 1 for n in range(6_000)}, 201),
+        ("had_text", {"a": "aB3" * 1_000}, 422),
+        ("had_text", {"a": "aB3" * 80_000}, 422),
         ("was_noted", [[]] * 40_000, 201),
         ("was_noted", [[]] * 80_000, 400),
         ("was_noted", {"\\u0000": [1] * 100_000}, 400),
