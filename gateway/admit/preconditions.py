@@ -153,6 +153,9 @@ def read_correlation_id(value: bytes | None) -> str | None:
     return value.decode("ascii")
 
 
+PREFERENCES_MAX = 32
+"""That are read: the header may have 60,000."""
+
 _LENGTH_TAG = re.compile(rb'"(0|[1-9][0-9]{0,18})(?:\.r[0-9]{1,10})?(?:\.e([1-9][0-9]{0,18}))?"')
 _ETAG = re.compile(rb'"[\x21\x23-\x7e\x80-\xff]*"')
 # Possessive, so linear: a comma can't be in a blank, nor a quote in a tag.
@@ -204,7 +207,7 @@ def _idempotency_key(plain: bytes | None, prefixed: bytes | None) -> str | Refus
 def _preferences(prefer: bytes) -> dict[str, str]:
     """Preference to value, both in lower case; of a repeated one the first counts (RFC 7240 section 2)."""
     found: dict[str, str] = {}
-    for part in prefer.decode("latin-1").lower().split(","):
+    for part in prefer.decode("latin-1").lower().split(",", PREFERENCES_MAX):
         name, _, value = part.partition(";")[0].partition("=")
         found.setdefault(name.strip(), value.strip().strip('"'))
     return found

@@ -27,9 +27,9 @@ UNIX_SECONDS_MAX: Final = 253_402_300_799
 
 def undeclared(query: bytes, names: Collection[str]) -> Refusal | None:
     """The refusal of the first parameter of a raw query (without its `?`) that is not among `names`."""
-    for pair in query.split(b"&"):
+    for pair in filter(None, query.split(b"&")):
         raw_name = pair.partition(b"=")[0]
-        name = decode_text(raw_name)
+        name = decode_text(raw_name) if raw_name else ""
         if not raw_name or name in names or _family(name) in names:
             continue
         given = raw_name.decode("latin-1") if name is None else name
@@ -47,9 +47,9 @@ def _family(name: str | None) -> str | None:
 def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:
     """The parameters of a raw query (without its `?`) that are among `known`, percent-decoded once."""
     found: dict[str, str] = {}
-    for pair in query.split(b"&") if query else ():
+    for pair in filter(None, query.split(b"&")):
         raw_name, _, raw_value = pair.partition(b"=")
-        name = decode_text(raw_name)
+        name = decode_text(raw_name) if raw_name else None
         if name is None or name not in known:
             continue
         if name in found:

@@ -15,6 +15,8 @@ from gateway.http.request import Head, Scope
 from gateway.http.routes import Route, find_aggregate, find_system
 
 _NAME = b"ticket="
+_PARAMETERS_MAX = 100
+"""More than any stream has."""
 
 
 class Ticketed(NamedTuple):
@@ -28,7 +30,12 @@ class Ticketed(NamedTuple):
 def take_ticket(scope: Scope, head: Head) -> Ticketed | None:
     """None: it is no GET with a ticket and without a key."""
     query: bytes = scope["query_string"]
-    if _NAME not in query or scope["method"] != "GET" or head.get(b"authorization") is not None:
+    if (
+        _NAME not in query
+        or query.count(b"&") > _PARAMETERS_MAX
+        or scope["method"] != "GET"
+        or head.get(b"authorization") is not None
+    ):
         return None
     pairs = query.split(b"&")
     tickets = [pair for pair in pairs if pair.startswith(_NAME)]

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.strict_json import decode
-from gateway.inbound.request import JSON, BadHeader, Request, lookup, query_value
+from gateway.inbound.request import JSON, BadHeader, Request, lookup, query_value, query_values
 from gateway.inbound.verdicts import Rejected, Verified
 from gateway.inbound.verify import sns
 from gateway.inbound.verify.signature import verify
@@ -125,10 +125,11 @@ def _signs(handshake: str, text: str) -> bool:
 
 def _hub_challenge(source: Source, request: Request, now_ms: int) -> Answered | None:
     """Meta's: the token that was agreed on, else any secret of the source."""
-    if query_value(request.query, "hub.mode") != "subscribe":
+    told = query_values(request.query)
+    if told.get("hub.mode") != "subscribe":
         return None
-    challenge = _bounded(query_value(request.query, "hub.challenge"))
-    token = query_value(request.query, "hub.verify_token") or ""
+    challenge = _bounded(told.get("hub.challenge"))
+    token = told.get("hub.verify_token") or ""
     secrets = [secret.text for secret in source.secrets if secret.valid_at(now_ms)]
     agreed = secrets if source.verify_token is None else [source.verify_token]
     known = [bool(each) and hmac.compare_digest(each.encode(), token.encode()) for each in agreed]

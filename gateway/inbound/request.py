@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
@@ -15,6 +16,10 @@ FORM: Final = b"application/x-www-form-urlencoded"
 JSON: Final = b"application/json"
 HEADER_BYTES_MAX: Final = 8 * 1024
 """Longest header that a scheme reads: signatures are a few hundred bytes, also several of them."""
+
+QUERY_BYTES_MAX: Final = 4 * 1024
+"""Longest query of which parameters are read, before anything is verified: a challenge has 1,000 characters
+at most."""
 
 ID_BYTES_MAX: Final = 255
 """Longest delivery id, as the longest Idempotency-Key."""
@@ -138,10 +143,16 @@ def form_object(pairs: list[tuple[str, str]]) -> dict[str, object]:
     return found
 
 
+def query_values(query: bytes) -> dict[str, str]:
+    """The query parameters that are there exactly once; {} where they can't be read, or are too long."""
+    pairs = form_pairs(query) if len(query) <= QUERY_BYTES_MAX else None
+    count = Counter([name for name, _ in pairs or []])
+    return {name: value for name, value in pairs or [] if count[name] == 1}
+
+
 def query_value(query: bytes, name: str) -> str | None:
-    """The value of a query parameter that is there exactly once."""
-    found = [value for key, value in form_pairs(query) or [] if key == name]
-    return found[0] if len(found) == 1 else None
+    """The value of one of them."""
+    return query_values(query).get(name)
 
 
 def url_variants(url: bytes) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admit import query
-from gateway.admit.path import split
+from gateway.admit.path import SEGMENTS_MAX, split
 from gateway.errors import Refusal
 from spec.identifiers import decode_segment
 
@@ -336,3 +336,8 @@ def test_the_first_undeclared_parameter_is_refused_by_its_name(
     assert (refusal.code, refusal.path) == ("unknown_parameter", path)
     assert refusal.error.startswith("This path has no query parameter ")
     assert refusal.error.endswith(error)
+
+
+def test_of_a_path_few_segments_are_decoded() -> None:
+    assert split(b"/%41" * SEGMENTS_MAX) == ("A",) * SEGMENTS_MAX
+    assert split(b"/%41" * (SEGMENTS_MAX + 1)) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.http.api.follow import Headers, weighed
+from gateway.http.api.follow import LIKED_MAX, Headers, weighed
 from gateway.relay.channel import Chunk
 from gateway.relay.gzipped import HEAD, Sent, deflated
 
@@ -26,7 +26,7 @@ def accepts_gzip(accept: bytes | None) -> bool:
     """Whether `Accept-Encoding` does, and likes no coding no better."""
     if not accept:
         return False
-    likes = dict(map(weighed, accept.split(b",")))
+    likes = dict(map(weighed, accept.split(b",", LIKED_MAX)))
     gzip = likes.get(b"gzip", likes.get(b"x-gzip", likes.get(b"*", 0.0)))
     return gzip > 0 and gzip >= likes.get(b"identity", 0.0)
 

@@ -7,6 +7,7 @@ committed, in order and without a gap: the next page begins where the last one e
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -43,8 +44,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 _EVENTS_A_PAGE = 500
 STREAM_PAGE_BYTES = 256 * 1024
 """Each connection that is slow to read holds a page: so many bytes of events, and one event more."""
+LIKED_MAX = 64
+"""Media types or codings of a header that are read: it may have 60,000."""
 # A comment now and then keeps proxies from closing a quiet stream, and finds out who has gone.
 _HEARTBEAT_S = 15.0
+_NOTICED_S = 0.5
 _CR, _LF = b"\r\n"  # numbers: to look for one in bytes takes a fifth of the time of looking for bytes
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _WEIGHT = re.compile(rb"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
@@ -64,7 +68,7 @@ def wanted_stream(accept: bytes | None, offered: Sequence[bytes] = (SSE, NDJSON)
     first where it likes several alike."""
     if accept is None or accept in (b"*/*", b"application/json"):
         return None
-    likes = dict(map(weighed, accept.split(b",")))
+    likes = dict(map(weighed, accept.split(b",", LIKED_MAX)))
     best = max(offered, key=lambda each: likes.get(each, 0.0))
     liked = likes.get(best, 0.0)
     return best if liked and liked >= likes.get(b"application/json", 0.0) else None
@@ -268,6 +272,15 @@ async def until_gone(receive: Receive, wake: Callable[[], None] = lambda: None) 
     while (await receive())["type"] != "http.disconnect":
         pass
     wake()
+
+
+async def rest(pause_s: float, over: Callable[[], bool]) -> None:
+    """Of those of a crowd who were woken at once, each waits for another time: for `pause_s` on average, or
+    until it is `over`."""
+    left_s = random.uniform(0, 2 * pause_s)  # noqa: S311
+    while left_s > 0 and not over():
+        await asyncio.sleep(min(left_s, _NOTICED_S))
+        left_s -= _NOTICED_S
 
 
 async def start_stream(send: Send, media_type: bytes, vary: Headers = (response.BY_KEY,)) -> None:

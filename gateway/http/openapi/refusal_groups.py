@@ -10,7 +10,7 @@ from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
 
 _CALLER = (
     Refusal("bad_request", "A request has exactly one Host header; this one has 2."),
-    Refusal("bad_request", "The request has 120 headers; 100 are allowed.", status=431),
+    Refusal("bad_request", "The request has more than 100 headers.", status=431),
     Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
     Refusal("forbidden", "This key has the scope read; the request needs write."),
     Refusal("tenant_suspended", "This tenant is suspended. Ask the operator of the gateway."),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -53,11 +53,12 @@ class Connection(HttpToolsProtocol):
         self._connections = self.clients
         self._counted_as: str | None = None  # by whom this connection is held; None: it is not counted
         self._let_in = True
+        self._rest = b""  # what was read, and is not parsed yet
         self._running: Exchange | _LastWords | None = None  # of those in line the one that is at work
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport, self.pipeline)
+        self.flow = _Flow(transport, lambda: bool(self.pipeline or self._rest))
         if self._connections is not None:
             try:
                 self._counted_as = self._connections.begin(self, self.client)
@@ -162,10 +163,14 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+            self._line_moved()
             return
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._look_again_in(self.timeout_keep_alive)
+
+    def _line_moved(self) -> None:
+        """A request that waited in line is at work."""
 
     def _look_again_in(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -300,12 +305,12 @@ class _Flow(FlowControl):
     """Reads on only while no request waits in line: uvicorn reads on whenever one of them starts, and a chunk
     holds thousands, so the line of a client that never stops sending would grow without end."""
 
-    def __init__(self, transport: asyncio.Transport, line: Sized) -> None:
+    def __init__(self, transport: asyncio.Transport, waits: Callable[[], bool]) -> None:
         super().__init__(transport)
-        self._line = line
+        self._waits = waits
 
     def resume_reading(self) -> None:
-        if not self._line:
+        if not self._waits():
             super().resume_reading()
 
 

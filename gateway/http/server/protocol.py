@@ -63,6 +63,22 @@ HOLD_S: Final = 0.003
 """How long a request whose header came without its body waits for its body before the app sees it, which may
 answer at once: far less than a client notices, far more than lies between two writes of one program."""
 
+PIECES_MAX: Final = 4096
+PIECE_BYTES_LEAST: Final = 16
+"""The least that further chunks of a body have on average: each takes a call of Python, and what is read from
+a socket at once holds 40,000 of one byte."""
+
+SLICE_BYTES: Final = 4096
+"""Of requests that came many at once: so many bytes are parsed in one go, a few milliseconds."""
+LINE_MAX: Final = 64
+"""Requests that may wait in line while more are parsed."""
+
+TRAILERS_MAX: Final = 1000
+"""Headers behind a body, which are passed over."""
+
+HELD_PIECES_MAX: Final = 64
+"""Of a body that may be the fast path's."""
+
 UNLIKE_MAX: Final = 3
 """So often another header may follow than the one before, and then this connection keeps none: its client
 sends one of its own with each request."""
@@ -119,6 +135,7 @@ class StrictProtocol(Connection):
         self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request for the fast path
         self._held_found: dict[bytes, bytes] = {}  # the same by name
         self._held_body = b""
+        self._pieces = self._piece_bytes = 0  # of the newest body: calls of `on_body`, and their bytes
         self._between = True  # the parser is between two messages
         self._chunk_begins = False  # with a message, which has not begun yet
         self._leads = False  # the newest message began with this chunk
@@ -134,6 +151,35 @@ class StrictProtocol(Connection):
     # ---- reading ----
 
     def data_received(self, data: bytes) -> None:
+        if not self._rest and (len(data) <= SLICE_BYTES or data.count(b" HTTP/1.") <= LINE_MAX):
+            self._received(data)
+            return
+        begins = not self._rest
+        self._rest += data
+        self.flow.pause_reading()
+        if begins:
+            self._take_slice()
+
+    def _take_slice(self) -> None:
+        """Parses some of what was read at once, while few requests wait in line: it may hold thousands, each
+        of which would take its time now, and memory until its turn."""
+        if self._over or self.transport.is_closing():
+            self._rest = b""
+        elif len(self.pipeline) > LINE_MAX:
+            return
+        else:
+            part, self._rest = self._rest[:SLICE_BYTES], self._rest[SLICE_BYTES:]
+            self._received(part)
+        if self._rest:
+            self.loop.call_soon(self._take_slice)
+        else:
+            self.flow.resume_reading()
+
+    def _line_moved(self) -> None:
+        if self._rest and len(self.pipeline) == LINE_MAX:
+            self.loop.call_soon(self._take_slice)
+
+    def _received(self, data: bytes) -> None:
         if self._over:
             return
         self._unset_keepalive_if_required()
@@ -209,7 +255,7 @@ class StrictProtocol(Connection):
         self._mid_body = True
         self._empty_bytes = 0 if grown else self._empty_bytes + chunk_bytes
         if self._empty_bytes > self.header_bytes_max:
-            self._refuse(400, "The chunk extensions or trailers of the body are too long.")
+            self._refuse(400, _ENDLESS)
         elif grown or self._timer is None:
             self._arm(self.body_timeout_s, self._stall)
 
@@ -276,13 +322,17 @@ class StrictProtocol(Connection):
         self._leads, self._chunk_begins, self._between, self._last = self._chunk_begins, False, False, None
         self.url = b""
         self.expect_100_continue = False
+        self._pieces = self._piece_bytes = self._trailers.passed = 0
         self.headers = []
         self._line_here = True
         self._http_version = "1.1"
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """llhttp leaves blanks behind the value, which are no part of it (RFC 9110 section 5.5)."""
-        self.headers.append((name.lower(), value.rstrip(b" \t")))
+        headers = self.headers
+        headers.append((name.lower(), value.rstrip(b" \t")))
+        if len(headers) > self.headers_max:  # what is read at once may have 40,000
+            raise Untrusted(431, f"The request has more than {self.headers_max} headers.")
 
     def on_headers_complete(self) -> None:
         """In place of uvicorn's, which parses more than an origin form needs: that pays for the checks."""
@@ -300,7 +350,6 @@ class StrictProtocol(Connection):
             or not self._chunk.startswith(b" HTTP/", self._chunk_at + len(method) + 1 + len(self.url))
             or not _UNUSUAL.isdisjoint(found)
             or self._bytes_most > self.header_bytes_max
-            or len(headers) > self.headers_max
             or self.url[0] != SLASH
             or HASH in self.url
         ):
@@ -327,10 +376,21 @@ class StrictProtocol(Connection):
             self._begin(headers, keep_alive=keep_alive)
 
     def on_body(self, body: bytes) -> None:
+        self._pieces += 1
+        self._piece_bytes += len(body)
+        if self._pieces > HELD_PIECES_MAX:
+            self._is_in_many_pieces()
         if self._held is not None:
             self._held_body += body
         else:
             super().on_body(body)
+
+    def _is_in_many_pieces(self) -> None:
+        """The body of the newest request. Raises Untrusted."""
+        if self._held is not None:  # which copies what came before with each piece
+            self._begin_held(self._held)
+        if self._piece_bytes < (self._pieces - PIECES_MAX) * PIECE_BYTES_LEAST:
+            raise Untrusted(400, f"The chunks of the body have less than {PIECE_BYTES_LEAST} bytes each.")
 
     def on_message_complete(self) -> None:
         self._between = True
@@ -428,8 +488,6 @@ class StrictProtocol(Connection):
             self._chunk_at = at + len(line)
 
     def _within_limits(self, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        if len(headers) > self.headers_max:
-            raise Untrusted(431, f"The request has {len(headers)} headers; {self.headers_max} are allowed.")
         if self._bytes_most > self.header_bytes_max:
             total = len(method) + len(self.url) + len(b"  HTTP/1.1\r\n\r\n")
             total += sum([len(name) + len(value) + len(b": \r\n") for name, value in headers])
@@ -464,10 +522,16 @@ class StrictProtocol(Connection):
 class _Nowhere(list[tuple[bytes, bytes]]):
     """Takes the trailers: they come too late to mean anything."""
 
+    passed = 0
+
     def append(self, header: tuple[bytes, bytes], /) -> None:
-        pass
+        """Raises Untrusted."""
+        self.passed += 1
+        if self.passed > TRAILERS_MAX:
+            raise Untrusted(400, _ENDLESS)
 
 
+_ENDLESS: Final = "The chunk extensions or trailers of the body are too long."
 _FAST: Final = (b"GET", b"POST")
 _UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding"))
 

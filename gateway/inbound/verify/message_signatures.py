@@ -13,11 +13,13 @@ import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
-from gateway.inbound.request import Request, form_pairs
+from gateway.inbound.request import Request, query_values
 from gateway.inbound.verify import public_keys
 from spec.webhooks.sources import Key
 
@@ -144,10 +146,13 @@ def _component(name: bytes, parameters: bytes, request: Request, base_url: bytes
 def _query_parameter(parameters: bytes, query: bytes) -> bytes | None:
     """The value of the one of this name, escaped as in a form; none where it is there several times."""
     named = re.fullmatch(rb';name="([^"\\]*)"', parameters)
-    if named is None:
-        return None
-    found = [_escaped(value) for name, value in form_pairs(query) or [] if _escaped(name) == named[1]]
-    return found[0] if len(found) == 1 else None
+    return None if named is None else _escaped_values(query).get(named[1])
+
+
+@lru_cache(1)
+def _escaped_values(query: bytes) -> Mapping[bytes, bytes]:
+    """Read once for all that the signatures of a request cover."""
+    return {_escaped(name): _escaped(value) for name, value in query_values(query).items()}
 
 
 def _escaped(text: str) -> bytes:
