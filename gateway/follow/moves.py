@@ -59,7 +59,7 @@ class Moves:
 
     def pause_s(self, tenant: bytes) -> float:
         """How long one who follows live waits after a look."""
-        return min(_EACH_S * len(self._of.get(tenant, ())), _SLOWEST_S)
+        return _EACH_S * len(self._of.get(tenant, ()))
 
     @contextmanager
     def watching(self, tenant: bytes) -> Iterator[Follower]:

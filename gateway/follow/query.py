@@ -76,15 +76,18 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
     key: str
 
 
+Keep = tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`keep` are the fields of the data to send, None for all of them."""
+    """`keep` are the fields of the data to send, each as the names that lead to it; None for all of them."""
 
     test: Test = EVERY
     sort: tuple[Sort, ...] = ()
     limit: int = LIMIT_DEFAULT
     cursor: Cursor | None = None
-    keep: tuple[str, ...] | None = None
+    keep: Keep | None = None
     count: bool = False
 
     @property

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.follow.conftest import Shop
+from tests.http.lag import holds_up_no_other
 from tests.support.calls import JSON, NDJSON, batch, new_id, refused
 
 
@@ -294,3 +295,22 @@ async def test_no_list_shows_half_of_an_append(shop: Shop) -> None:
         listed = (await shop.client.get("/order", params={"wait": 5})).json()["items"]
         shown |= {len(each["data"]["items"]) % 7 for each in listed}
     assert shown <= {0}
+
+
+async def test_fields_of_many_rows_hold_up_no_other_request(shop: Shop) -> None:
+    key = new_id()
+    await shop.append(key, "was_placed", {"at": {f"f{n}": n for n in range(5_000)}})
+    for _ in range(40):
+        await shop.append(new_id(), "was_placed", {"at": {"f1": 1}})
+    fields = [f"at.f{n}" for n in range(99)] + [".".join(["at"] * 64)]
+    asked = {"fields": fields, "limit": 1000, "after": await shop.position(), "wait": 10}
+
+    async def asking() -> None:
+        response = await shop.client.post("/order/_query", json=asked)
+        assert response.status_code == 200, response.text
+        (item,) = (each for each in response.json()["items"] if each["key"] == key)
+        assert item["data"] == {"at": {f"f{n}": n for n in range(99)}}
+
+    await holds_up_no_other(asking)
+    deeper = {**asked, "fields": [".".join(["at"] * 65)]}
+    refused(await shop.client.post("/order/_query", json=deeper), 422, "invalid_field", "fields")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx
+import pytest
 
+from gateway.follow import moves
+from gateway.follow.reading import Reading
 from tests.follow.conftest import Shop
 from tests.support.calls import new_id, refused
 
@@ -105,3 +109,32 @@ async def test_a_ticket_is_refused_as_its_live_rows_would_be(shop: Shop) -> None
     refused(unlisted, 422, "not_listed", "type", ("listed",))
     for path in ("/order?filter[status]=open", f"/_/projections/customer_totals/{new_id()}"):
         assert (await shop.client.post("/_/tickets", json={"path": path})).status_code == 201
+
+
+async def test_a_crowd_of_followers_asks_postgres_no_oftener_than_few(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of all tenants are read over few connections."""
+    monkeypatch.setattr(moves, "_EACH_S", 0.01)  # together 100 looks a second
+    looks, changed = 0, Reading.changed
+
+    async def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await changed(*args)
+
+    monkeypatch.setattr(Reading, "changed", counted)
+    key = new_id()
+    await shop.append(key, "was_placed")
+    await shop.get("/order")
+    async with AsyncExitStack() as ending, httpx.AsyncClient(
+        base_url=shop.client.base_url, headers=shop.client.headers, limits=httpx.Limits(), timeout=30,
+        trust_env=False,
+    ) as client:  # fmt: skip
+        crowd = [await ending.enter_async_context(following(client, "/order")) for _ in range(60)]
+        for each in crowd:
+            await each.next()
+        looks, begun = 0, time.monotonic()
+        while time.monotonic() < begun + 2:
+            await shop.append(key, "was_paid")
+        assert looks <= 100 * (time.monotonic() - begun) + len(crowd)

@@ -16,10 +16,11 @@ import pytest
 
 from gateway.catalog.model import Scope
 from gateway.config import Config
+from gateway.http.api import subscriptions as api
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.request import Head
 from gateway.relay import database
-from gateway.relay.pull import CLAIM_BYTES_MAX
+from gateway.relay.pull import CLAIM_BYTES_MAX, Pull
 from gateway.relay.subscription_rows import SUBSCRIPTIONS_MAX, Declared, SubscriptionRows
 from tests.http import raw
 from tests.relay.conftest import Bench, until
@@ -801,3 +802,34 @@ async def test_a_gateway_relays_beside_its_work(
         for number in range(1, 4):
             assert (await client.post(f"/order/{key}/was_noted", json=body)).status_code == 201
             await until(lambda done=number: len(receiver.deliveries) == done)
+
+
+async def test_claims_that_wait_take_few_connections_and_few_looks(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deliveries of all tenants need the same connections."""
+    monkeypatch.setattr(api, "_EACH_S", 0.05)  # together 20 looks a second
+    one, handed, locked = await pulled(client), Pull._handed, Pull._locked
+    looks = under_way = most = 0
+
+    async def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await handed(*args)
+
+    async def held(*args: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await locked(*args)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(Pull, "_handed", counted)
+    monkeypatch.setattr(Pull, "_locked", held)
+    claims = [client.post(f"{one}/claim", json={"wait": 3}) for _ in range(60)]
+    answers = await asyncio.gather(*claims)
+    assert all(each.json()["events"] == [] for each in answers)
+    assert looks <= 20 * 3 + 2 * len(claims)
+    assert most == 1

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from gateway.admit.strict_json import DEPTH_MAX
 from gateway.errors import Refusal
 from gateway.follow import sort_values
 from gateway.follow.query import (
@@ -47,6 +48,7 @@ from spec.errors import nearest
 WAIT_DEFAULT_S: Final = 2
 WAIT_MAX_S: Final = 30
 FILTERS_MAX: Final = 32
+FIELDS_MAX: Final = 100
 
 _FILTER = re.compile(r"filter\[([^\[\]]+)\](?:\[([a-z]+)\])?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -87,9 +89,9 @@ def read_parameters(raw: bytes, by: Sequence[str]) -> Asked:
 
 def _pairs(raw: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
-    for pair in raw.split(b"&") if raw else ():
+    for pair in filter(None, raw.split(b"&")):
         raw_name, _, raw_value = pair.partition(b"=")
-        name = _decoded(raw_name)
+        name = _decoded(raw_name) if raw_name else None
         if name is None or (name not in _PLAIN and not name.startswith("filter")):
             continue
         if name in found:
@@ -252,12 +254,14 @@ def _cursor(text: str | None, sort: Sequence[Sort]) -> Cursor | None:
     return cursor
 
 
-def _keep(fields: Sequence[str] | None) -> tuple[str, ...] | None:
+def _keep(fields: Sequence[str] | None) -> tuple[tuple[str, ...], ...] | None:
     if fields is None:
         return None
-    if len(fields) > 100 or not all(fields):
-        raise invalid("fields", "`fields` is at most 100 names with commas between them.")
-    return tuple(fields)
+    if len(fields) > FIELDS_MAX or not all(fields):
+        raise invalid("fields", f"`fields` is at most {FIELDS_MAX} names with commas between them.")
+    if any(name.count(".") >= DEPTH_MAX for name in fields):
+        raise invalid("fields", f"A name of `fields` leads at most {DEPTH_MAX} levels deep.")
+    return tuple([tuple(name.split(".")) for name in fields])
 
 
 def position_of(text: str, path: str) -> Position:

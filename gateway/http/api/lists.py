@@ -111,7 +111,7 @@ class Lists:
 
     async def _answer(self, named: Named, asked: Asked, scope: Scope, send: Send) -> None:
         build, rows = await self._reader.page(named, asked)
-        body = b'{"ok":true,%b}' % page_json(build, rows, asked.query)
+        body = b'{"ok":true,%b}' % await page_json(build, rows, asked.query)
         read = response.ReadAnswer(body)
         if scope["method"] in ("GET", "HEAD"):
             deployed = self._catalog.deployed(UUID(bytes=named.tenant))

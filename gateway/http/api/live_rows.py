@@ -13,12 +13,21 @@ from typing import Final
 
 from gateway.follow.model import Build
 from gateway.follow.query import Cursor, Query
-from gateway.follow.reading import Rows, Stored
+from gateway.follow.reading import Rows
 from gateway.follow.standing import position_text
-from gateway.http.api.follow import SSE, in_one_line, more, start_stream, stream_head, taken, until_gone
+from gateway.http.api.follow import (
+    SSE,
+    in_one_line,
+    more,
+    rest,
+    start_stream,
+    stream_head,
+    taken,
+    until_gone,
+)
 from gateway.http.api.list_query import Asked, position_of
 from gateway.http.api.live_bounds import LiveBounds
-from gateway.http.api.rows import Named, RowReader, item_json
+from gateway.http.api.rows import Named, RowReader, items_json
 from gateway.http.key_watch import KeyWatch
 from gateway.http.render import encode
 from gateway.http.request import Head, Receive, Refused, Send
@@ -134,7 +143,7 @@ class LiveRows:
                 case True:
                     sent_at = loop.time()
                     continue
-            await asyncio.sleep(self._reader.moves.pause_s(named.tenant))
+            await rest(self._reader.moves.pause_s(named.tenant), lambda: ended() or self._stopping.is_set())
             await watch.wait(_POLL_S)
             if loop.time() - sent_at > _HEARTBEAT_S:
                 await more(send, b"id: %b\n: still here\n\n" % self._id(client, client.place))
@@ -172,7 +181,7 @@ class LiveRows:
             for each in rows.rows:
                 client.has(each.key)
                 had.discard(each.key)
-            pending = [_upsert(each, query.keep) for each in rows.rows]
+            pending = [_upsert(item) for item in await items_json(rows.rows, query.keep)]
             more_rows = rows.more
             if more_rows:
                 query = replace(query, cursor=Cursor(1, (), (), rows.rows[-1].key))
@@ -205,6 +214,7 @@ class LiveRows:
             return None
         changes, place = found.rows, found.place
         body: list[bytes] = []
+        items = iter(await items_json([each for each, passes in changes if passes], client.query.keep))
         for number, (each, passes) in enumerate(changes):
             client.seq, client.key = each.place.seq, each.key
             last_of_its_event = (
@@ -214,7 +224,7 @@ class LiveRows:
                 client.place = each.place
             if passes:
                 client.has(each.key)
-                message = _upsert(each, client.query.keep)
+                message = _upsert(next(items))
             elif client.may_have(each.key):
                 client.keys.discard(each.key)
                 message = _delete(each.key)
@@ -233,8 +243,8 @@ _LAST_KEY: Final = "\U0010ffff"
 """Behind every key: nothing at the seq is read again."""
 
 
-def _upsert(stored: Stored, keep: Sequence[str] | None) -> bytes:
-    return b"event: upsert\ndata: %b\n\n" % in_one_line(item_json(stored, keep))
+def _upsert(item: bytes) -> bytes:
+    return b"event: upsert\ndata: %b\n\n" % in_one_line(item)
 
 
 def _delete(key: str) -> bytes:

@@ -110,7 +110,7 @@ class Projections:
             if refused.refusal.code != "behind" or asked.after is not None or await self._serves(named):
                 raise
             return None
-        return page_json(build, rows, asked.query)
+        return await page_json(build, rows, asked.query)
 
     async def _serves(self, named: Named) -> bool:
         """Raises Refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,9 @@ LISTED_DEFAULT, LISTED_MAX = 100, 1000
 WAIT_S_MAX = 20.0
 ACKED_MAX = 1000
 _POLL_S = 0.25
+_EACH_S = 0.004
+"""Between two looks of a claim that waits, for each that does of its tenant: together they look 250 times a
+second at most."""
 _STATES = ("retrying", "claimed", "parked")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -68,6 +72,7 @@ class SubscriptionPaths:
         self._aside = aside
         self._stopping = stopping
         self._named = named
+        self._waiting: Counter[UUID] = Counter()  # claims, by tenant
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
 
@@ -230,27 +235,30 @@ class SubscriptionPaths:
         keyless = True if "keys" in body else None
         if body.get("keys", "alias") != "alias":
             raise Refused(Refusal("invalid_field", '`keys` is "alias", or left out.', "keys"))
-        loop = asyncio.get_running_loop()
+        loop, tenant = asyncio.get_running_loop(), _tenant(request)
         until = loop.time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
         gone = asyncio.ensure_future(request.receive())  # the body was read: nothing else can come
+        self._waiting[tenant] += 1
         try:
             with self._keys.watching(Head(request.scope)) as key:
                 while True:
-                    claim = await self._pull.claim(
-                        _tenant(request), name, limit, lease_s, aliases, keyless=keyless
-                    )
+                    claim = await self._pull.claim(tenant, name, limit, lease_s, aliases, keyless=keyless)
                     if isinstance(claim, NotPulled):
                         raise Refused(_not_pulled(claim))
                     left = until - loop.time()
                     if claim.events or left <= 0 or self._stopping.is_set():
                         return _claimed(claim)
-                    await asyncio.wait((gone,), timeout=min(left, _POLL_S))
+                    pause_s = max(_POLL_S, _EACH_S * self._waiting[tenant])
+                    await asyncio.wait((gone,), timeout=min(left, pause_s))
                     if key.ended:
                         raise Refused(key.ended)
                     if gone.done():
                         return _claimed(claim)
         finally:
             gone.cancel()
+            self._waiting[tenant] -= 1
+            if not self._waiting[tenant]:
+                del self._waiting[tenant]
 
     async def ack(self, request: Request) -> Response:
         """What was claimed is done: a whole claim, or the events named."""
