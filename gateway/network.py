@@ -13,8 +13,10 @@ import os
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -67,7 +69,14 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
 LOOKUPS_MAX: Final = 128
 """Names that are looked up at once: each holds a thread for as long as its name server is silent."""
 
+LOOKUPS_OF_ONE: Final = 32
+"""Of a tenant: silent name servers of its targets keep no other tenant's names from being looked up."""
+
+asker: Final[ContextVar[str]] = ContextVar("asker", default="")
+"""The tenant for which names are looked up; none: the gateway itself."""
+
 _looking: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
+_asked: Counter[str] = Counter()
 
 
 async def _looked_up(host: str, port: int) -> list[Any]:
@@ -76,11 +85,21 @@ async def _looked_up(host: str, port: int) -> list[Any]:
     key = host, port
     looking = _looking.get(key)
     if looking is None or looking.get_loop() is not asyncio.get_running_loop():
-        if len(_looking) >= LOOKUPS_MAX:
-            raise OSError(f"{host} is not looked up: {LOOKUPS_MAX} look-ups of other names are unanswered")
+        who = asker.get()
+        most = LOOKUPS_OF_ONE if who and _asked[who] >= LOOKUPS_OF_ONE else LOOKUPS_MAX
+        if most == LOOKUPS_OF_ONE or len(_looking) >= LOOKUPS_MAX:
+            raise OSError(f"{host} is not looked up: {most} look-ups of other names are unanswered")
         looking = _looking[key] = _look_up(host, port)
-        looking.add_done_callback(lambda _: _looking.pop(key, None))
+        _asked[who] += 1
+        looking.add_done_callback(lambda _: _looked(key, who))
     return await asyncio.shield(looking)
+
+
+def _looked(key: tuple[str, int], who: str) -> None:
+    _looking.pop(key, None)
+    _asked[who] -= 1
+    if not _asked[who]:
+        del _asked[who]
 
 
 def _look_up(host: str, port: int) -> asyncio.Future[list[Any]]:

@@ -20,6 +20,7 @@ from typing import Final, assert_never
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
+from gateway.network import asker
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
@@ -139,6 +140,7 @@ class DeliveryWorker:
     async def run(self) -> None:
         """Until stopped, disabled or changed. Raises Overtaken, and PostgresTrouble once the lease may be
         over."""
+        asker.set(self.of.tenant.hex())
         try:
             while not self._stopping and self._cursor.state == "active":
                 await self._patiently(self.step)

@@ -20,6 +20,7 @@ from uuid_utils.compat import uuid7
 from gateway.catalog.secrets import SecretsOf
 from gateway.event_json import fed_json
 from gateway.events import Event, Recorded, Stream
+from gateway.network import asker
 from gateway.relay.database import Subscribed, name_of
 from gateway.relay.home import differs, homes
 from gateway.relay.position import START, encode
@@ -60,6 +61,7 @@ class Trials:
             self._under_way.end(holder)
 
     async def _sent(self, of: Subscribed) -> Tested:
+        asker.set(of.tenant.hex())
         environ = self._secrets_of(await name_of(self._pool, of.tenant))
         message_id, began = uuid7(), time.monotonic()
         read, (recorded, found) = usable(of, environ), await homes(self._pool)

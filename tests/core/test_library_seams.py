@@ -35,6 +35,7 @@ from spec.targets.webhook import Webhook
 
 HTTP, REDIS = "uvicorn.protocols.http.httptools_impl", "redis.asyncio.connection"
 GUARD = "the guard of connections to targets is not called (gateway/relay/targets/addresses.py)"
+ANSWERS = "answers of a Redis that is a target are not bounded (gateway/relay/targets/redis_stream.py)"
 POOL = "scripts have no connection of their own (gateway/log/redis/servers.py)"
 FRAMING = "checks of HTTP framing are not called (gateway/http/server/protocol.py)"
 WRITING = "responses are not written in one piece (gateway/http/server/exchange.py)"
@@ -52,6 +53,8 @@ SEAMS = [
     (REDIS, "Connection._connect", ["self"], GUARD),
     (REDIS, "Connection._connection_arguments", ["self"], GUARD),
     (REDIS, "SSLConnection._connection_arguments", ["self"], GUARD),
+    ("redis._parsers", "_AsyncRESP2Parser._readline", ["self"], ANSWERS),
+    ("redis._parsers", "_AsyncRESP2Parser._read", ["self", "length"], ANSWERS),
     (REDIS, "ConnectionPool.make_connection", ["self"], POOL),
     (REDIS, "AbstractConnection.send_packed_command", ["self", "command", "check_health"], POOL),
     (REDIS, "AbstractConnection.read_response", ["self"], POOL),

@@ -127,3 +127,35 @@ async def test_a_name_that_does_not_exist_is_an_error_of_each_who_asks(
         *(resolve("nobody.example.com", 443, allow_private=False) for _ in range(2)), return_exceptions=True
     )
     assert [type(each) for each in both] == [socket.gaierror] * 2
+
+
+async def test_silent_names_of_a_tenant_keep_no_other_tenants_names_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    answered = threading.Event()
+
+    def answers(host: str, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        if host.startswith("silent"):
+            answered.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 443))]
+
+    async def of(tenant: str, name: str) -> list[str]:
+        network.asker.set(tenant)
+        return await resolve(name, 443, allow_private=False)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
+    names = [f"silent-{n}.example.com" for n in range(2 * network.LOOKUPS_MAX)]
+    waiting = [asyncio.create_task(of("one", name)) for name in names]
+    try:
+        await until(lambda: len(asked) == network.LOOKUPS_OF_ONE)
+        assert await asyncio.create_task(of("other", "one-more.example.com")) == ["93.184.216.34"]
+        answered.set()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        refused = [each for each in outcomes if isinstance(each, OSError)]
+        assert len(refused) == len(names) - network.LOOKUPS_OF_ONE
+        assert "32 look-ups of other names are unanswered" in str(refused[0])
+        assert await of("one", names[-1]) == ["93.184.216.34"]
+    finally:
+        answered.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,11 +15,12 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.relay.pull import Claim
-from gateway.relay.targets.contract import SEND_TIMEOUT_S, Target
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, Failed, Target
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
 from spec.targets.redis_stream import RedisStream
 from spec.targets.webhook import Webhook
+from tests.http.lag import holds_up_no_other
 from tests.relay.conftest import Bench, until
 from tests.relay.contract import DeliveryContract, TargetContract, failing, parcel
 from tests.relay.receivers import SECRET, Answer, Door, WebReceiver, door, web_receiver
@@ -200,3 +202,43 @@ async def test_an_entry_of_a_stream_has_no_key_where_an_alias_stands_for_it(
     await target.close()
     without, with_key = await stream.entries()
     assert {*with_key} - {*without} == {b"key"}
+
+
+HOSTILE = {
+    "a list without end": b"*500000000\r\n",
+    "lists in lists": b"*1\r\n" * 5_000,
+    "a text of 1 GB": b"$1000000000\r\n" + bytes(1_000_000),
+    "a text of no length": b"$-7\r\n",
+    "a text of many digits": b"$" + b"9" * 5_000 + b"\r\n",
+    "no number": b":x\r\n",
+    "a long line": b"+" + b"x" * 1_000_000,
+    "a map": b"%7\r\n",
+    "no Redis": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "an error": b"-ERR \xff no\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+async def test_what_a_redis_answers_holds_up_nothing_and_takes_no_memory(answer: bytes) -> None:
+    """It is the tenant's own, and may say anything."""
+
+    async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                replies = data.count(b"SETINFO") * b"+OK\r\n"
+                writer.write(replies + (answer if b"XADD" in data else b""))
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answering, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        declared = RedisStream(f"redis://127.0.0.1:{port}/", "orders")
+
+        async def sending() -> None:
+            target = RedisStreamTarget(declared, allow_private=True, timeout_s=1)
+            try:
+                assert isinstance(await target.send(parcel()), Failed)
+            finally:
+                await target.close()
+
+        await holds_up_no_other(sending)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from redis._parsers import _AsyncRESP2Parser
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.exceptions import RedisError
+from redis.exceptions import InvalidResponse, RedisError
 
 from gateway.network import RefusedAddress
 from gateway.relay.targets.addresses import (
@@ -21,6 +22,25 @@ from spec.targets.addresses import unsafe
 from spec.targets.redis_stream import RedisStream
 
 _CONNECTIONS_MAX: Final = 64
+_ANSWER_BYTES_MAX: Final = 4096
+"""Of a text that a Redis answers: the id of an entry, or a sentence."""
+_RESP2: Final = 2
+
+
+class ShortAnswers(_AsyncRESP2Parser):
+    """Reads what is answered to the commands that are sent: lines and short texts. hiredis would make room
+    for as many items as a list is said to have, and hold the event loop for seconds when it frees them."""
+
+    async def _readline(self) -> bytes:
+        line = bytes(await super()._readline())
+        if line[:1] == b"*":
+            raise InvalidResponse("It answered with a list, which no command asks for")
+        return line
+
+    async def _read(self, length: int) -> bytes:
+        if not 0 <= length <= _ANSWER_BYTES_MAX:
+            raise InvalidResponse("It answered with a string that is too long")
+        return bytes(await super()._read(length))
 
 
 class RedisStreamTarget:
@@ -40,6 +60,8 @@ class RedisStreamTarget:
             socket_timeout=SEND_TIMEOUT_S,
             socket_connect_timeout=SEND_TIMEOUT_S,
             retry=None,
+            protocol=_RESP2,
+            parser_class=ShortAnswers,
         )
         secured = declared.url.startswith("rediss:")
         if allow_private:
@@ -69,7 +91,12 @@ class RedisStreamTarget:
                 )
         except TimeoutError:
             return Failed(f"No response within {self._timeout_s:g} s.")
-        except (RefusedAddress, RedisError, OSError) as trouble:
+        except (
+            RefusedAddress,
+            RedisError,
+            OSError,
+            ValueError,
+        ) as trouble:  # of what is no answer of a Redis
             return Failed(f"Redis rejected the command, or can't be reached: {redacted(str(trouble))}.")
         return Confirmed()
 
