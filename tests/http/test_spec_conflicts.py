@@ -215,3 +215,34 @@ async def test_twelve_changes_are_told_before_they_are_refused_and_force_deploys
         for name, (spec, _) in TWELVE.items():
             assert (await client.put("/_/spec?force=true", json=spec)).json()["changed"], name
             assert (await client.put("/_/spec", json={"spec": NAMED, "force": True})).status_code == 200, name
+
+
+async def test_many_deployments_of_a_tenant_hold_up_no_other_tenants(
+    gateway: Served, outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.http.api.specs.DEPLOY_WAIT_S", 0.5)
+    one, other = [await open_account(outbox, SHOP) for _ in range(2)]
+    changed = {**SHOP, "singletons": [*SHOP["singletons"], "new_service"]}
+    async with new_client(gateway.url, one.admin) as many, new_client(gateway.url, other.admin) as client:
+        async with outbox.acquire() as conn:
+            await conn.execute(LOCK, f"sluice.spec.{one.id}")  # each takes long
+            held = [
+                asyncio.create_task(many.put("/_/spec", json=changed)) for _ in range(3 * DEPLOYED_AT_ONCE)
+            ]
+            async with asyncio.timeout(DEADLINE_S):
+                while not await conn.fetchval(WAITING):
+                    await asyncio.sleep(0.01)
+            assert (await client.put("/_/spec", json=changed)).status_code == 200
+            await conn.execute("SELECT pg_advisory_unlock_all()")
+        answers = await asyncio.gather(*held)
+    assert {answer.status_code for answer in answers} <= {200, 503}
+
+
+async def test_trials_of_a_tenant_hold_up_no_other_tenants(gateway: Served, outbox: asyncpg.Pool) -> None:
+    one, other = [await open_account(outbox, SHOP) for _ in range(2)]
+    async with new_client(gateway.url, one.admin) as many, new_client(gateway.url, other.admin) as client:
+        for each in (many, client):
+            await appended(each, "order", new_id(), "was_placed", {"total": 1})
+        asking = [asyncio.create_task(many.post("/_/spec/try", json=SHOP)) for _ in range(8)]
+        assert (await client.post("/_/spec/try", json=SHOP)).status_code == 200
+        assert {answer.status_code for answer in await asyncio.gather(*asking)} == {200}

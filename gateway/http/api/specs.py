@@ -7,9 +7,12 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
+from uuid import UUID
+from weakref import WeakValueDictionary
 
 import asyncpg
 import msgspec
@@ -45,7 +48,7 @@ logger = logging.getLogger("sluice.edge")
 DEPLOYED_AT_ONCE: Final = 2
 """Deployments at a time: to read a spec takes up to seconds of a core, and each holds a connection."""
 DEPLOY_WAIT_S: Final = 10.0
-"""How long a deployment waits for its turn."""
+"""How long a deployment, or a trial, waits for its turn."""
 
 TRIED_EVENTS_MAX: Final = 10_000
 """Events that a trial over HTTP folds at most; `sluice spec try` folds all."""
@@ -70,8 +73,7 @@ class Specs:
         self._aside = aside
         self._catalog = catalog
         self._pool = pool
-        self._turns = asyncio.Semaphore(DEPLOYED_AT_ONCE)
-        self._trying = False
+        self._deploying, self._trying = _Turns(DEPLOYED_AT_ONCE), _Turns(1)
         self._state_bytes_max = config.state_bytes_max
         self._subscriptions = subscriptions
         self._secrets_of = Secrets(os.environ).of
@@ -125,15 +127,13 @@ class Specs:
         """What deploying the body would change and meet; nothing is deployed."""
         principal, document = await self._sent(request)
         document, _ = _unwrapped_force(document, await decoded(self._aside, principal, document))
-        await self._turn()
         try:
-            result = await spec_history.compare(
-                self._pool, principal.tenant.id, document, self._environ(principal)
-            )
+            async with self._deploying.turn(principal.tenant.id, _DEPLOYING):
+                result = await spec_history.compare(
+                    self._pool, principal.tenant.id, document, self._environ(principal)
+                )
         except (*UNANSWERED, PostgresTrouble) as error:
             raise Refused(unavailable()) from error
-        finally:
-            self._turns.release()
         if not isinstance(result, spec_history.Plan):
             return _answer(result)
         return json_response(200, encode({"ok": True, **result.told()}))
@@ -145,20 +145,13 @@ class Specs:
         limit = query.integer("limit", TRIED_EVENTS_MAX, 1, TRIED_EVENTS_MAX)
         principal, document = await self._sent(request)
         document, _ = _unwrapped_force(document, await decoded(self._aside, principal, document))
-        if self._trying:
-            raise Refused(
-                Refusal("rate_limited", "Another spec is being tried; try again in 1 s."),
-                [(b"retry-after", b"1")],
-            )
-        self._trying = True
         try:
-            return await self._tried(principal, document, limit)
+            async with self._trying.turn(principal.tenant.id, _TRYING):
+                return await self._tried(principal, document, limit)
         except Busy as busy:
             raise Refused(Refusal("unavailable", busy.why)) from busy
         except (*UNANSWERED, PostgresTrouble) as error:
             raise Refused(unavailable()) from error
-        finally:
-            self._trying = False
 
     async def _tried(self, principal: Principal, document: bytes, limit: int) -> Response:
         tenant = principal.tenant.id
@@ -241,30 +234,44 @@ class Specs:
         self, principal: Principal, deploying: Callable[[], Awaitable[_R]], *, forced: bool
     ) -> _R:
         """What a deployment came to; this gateway follows at once. Raises Refused."""
-        await self._turn()
         try:
-            result = await deploying()
+            async with self._deploying.turn(principal.tenant.id, _DEPLOYING):
+                result = await deploying()
         except (*UNANSWERED, PostgresTrouble) as error:
             why = "Postgres does not answer. GET the spec to see whether this one is deployed; send it again."
             raise Refused(Refusal("unavailable", why)) from error
-        finally:
-            self._turns.release()
         if isinstance(result, specs.Accepted):
             told = {"tenant": str(principal.tenant.id), "key": principal.handle, "revision": result.revision}
             logger.info("spec_deployed", extra={**told, "forced": forced})
             await self._catalog.refresh()
         return result
 
-    async def _turn(self) -> None:
-        """Raises Refused where others deploy all the while."""
-        try:
-            async with asyncio.timeout(DEPLOY_WAIT_S):
-                await self._turns.acquire()
-        except TimeoutError as late:
-            why = "Other specs are being deployed; this one was not processed. Send it again shortly."
-            raise Refused(Refusal("unavailable", why)) from late
+
+class _Turns:
+    """`most` at a time. Of a tenant one is under way or next in line, so another one's wait behind few of
+    them, however many it sends."""
+
+    def __init__(self, most: int) -> None:
+        self._all = asyncio.Semaphore(most)
+        self._own: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, tenant: UUID, late: Refusal) -> AsyncIterator[None]:
+        """Raises Refused, as `late`, where it does not come."""
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(DEPLOY_WAIT_S):
+                    await held.enter_async_context(self._own.setdefault(tenant, asyncio.Lock()))
+                    await held.enter_async_context(self._all)
+            except TimeoutError as waited:
+                raise Refused(late) from waited
+            yield
 
 
+_DEPLOYING: Final = Refusal(
+    "unavailable", "Other specs are being deployed; this one was not processed. Send it again shortly."
+)
+_TRYING: Final = Refusal("rate_limited", "Other specs are being tried; try again in 1 s.")
 _encode_exactly = msgspec.json.Encoder(decimal_format="number").encode
 
 
