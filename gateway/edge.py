@@ -154,7 +154,7 @@ def edge_of(
     )
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
     outcomes, states = Outcomes(log, outbox), States(log, folder, config)
-    keys, source_keys = KeyWatch(catalog), SourceKeys(pool)
+    keys, source_keys = KeyWatch(catalog), SourceKeys(pool, aside)
     parents, named = Parents(aliases, children, outcomes), NamedAnswers(store)
     log.watch.on_look(keys.look)
     bounds = LiveBounds(config, limited)
@@ -205,7 +205,15 @@ def edge_of(
         rates, sessions, instance = console
         followed = LiveFeed(bounds.follower, stopping)
         site = Site(
-            lambda *request: gate(*request), callers, bodies, sessions, rates, instance, followed, views()
+            lambda *request: gate(*request),
+            callers,
+            bodies,
+            sessions,
+            rates,
+            instance,
+            followed,
+            views(),
+            aside,
         )
         below = ConsoleHere(system, site)
     gate: Application = AggregateRouter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from gateway.console.api import path_of
@@ -10,6 +11,8 @@ from gateway.console.api import path_of
 BOXES_MAX: Final = 300
 """In one picture: a larger one can't be read."""
 LINES_MAX: Final = 1000
+ARROWS_MAX: Final = 20_000
+"""That are looked at for one picture: some milliseconds."""
 _WIDTH, _HEIGHT, _GAP, _STEP = 230, 30, 90, 42
 
 
@@ -60,7 +63,8 @@ def drawn(columns: Iterable[Iterable[Part]], arrows: Iterable[Arrow]) -> Drawing
                 boxes[name, kind] = Box(name, kind, link, x * (_WIDTH + _GAP), y * _STEP)
                 tallest = max(tallest, y + 1)
     between: dict[Arrow, None] = {}
-    for arrow in arrows:
+    looked_at = list(islice(arrows, ARROWS_MAX))
+    for arrow in looked_at:
         if arrow[0] in boxes and arrow[1] in boxes:
             between[arrow] = None
             if len(between) > LINES_MAX:
@@ -70,7 +74,7 @@ def drawn(columns: Iterable[Iterable[Part]], arrows: Iterable[Arrow]) -> Drawing
         for a, b, how in list(between)[:LINES_MAX]
     )
     width = max((box.x for box in boxes.values()), default=0) + _WIDTH
-    cut, tangled = count - len(boxes), len(between) > LINES_MAX
+    cut, tangled = count - len(boxes), len(between) > LINES_MAX or len(looked_at) == ARROWS_MAX
     return Drawing(tuple(boxes.values()), lines, width, tallest * _STEP, cut, tangled)
 
 
@@ -129,15 +133,14 @@ def leads(declared: Mapping[str, Any]) -> Drawing:
 
 
 def _arrows(declared: Mapping[str, Any], sagas: Mapping[str, Any], events: list[str]) -> Iterator[Arrow]:
+    types = declared.get("aggregate_types", {})
     for name, source in declared.get("webhooks", {}).items():
         to = source.get("to", {})
         for event in [to.get("event", ""), *to.get("types", {}).values()]:
-            if event.startswith("$"):  # each delivery names one of the type's events
-                named = [each for each in events if each.startswith(f"{to.get('type')}.")]
-            else:
-                named = [f"{to.get('type')}.{event}"]
+            # With a `$`, each delivery names one of the type's events.
+            named = types.get(to.get("type"), {}).get("events", {}) if event.startswith("$") else (event,)
             for each in named:
-                yield (name, "source"), (each, "event"), "leads"
+                yield (name, "source"), (f"{to.get('type')}.{each}", "event"), "leads"
     for type_, body in declared.get("aggregate_types", {}).items():
         for event, said in body.get("events", {}).items():
             for emit, how in _emits(said.get("implications", ())):
@@ -156,9 +159,12 @@ def _arrows(declared: Mapping[str, Any], sagas: Mapping[str, Any], events: list[
     # No more of either are drawn.
     few = [(event, *event.split(".", 1)) for event in events[:BOXES_MAX]]
     for name, subscription in list(declared.get("subscriptions", {}).items())[:BOXES_MAX]:
-        types, kinds = (subscription.get("filter", {}).get(each) for each in ("types", "event_types"))
+        wanted, kinds = (
+            None if (listed := subscription.get("filter", {}).get(each)) is None else frozenset(listed)
+            for each in ("types", "event_types")
+        )
         for event, type_, kind in few:
-            if (types is None or type_ in types) and (kinds is None or kind in kinds):
+            if (wanted is None or type_ in wanted) and (kinds is None or kind in kinds):
                 yield (event, "event"), (name, "subscription"), "leads"
 
 

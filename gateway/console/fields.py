@@ -14,6 +14,8 @@ import msgspec
 from gateway.admit import strict_json
 
 FIELDS_MAX: Final = 50
+CHOICES_MAX: Final = 200
+"""Of one field: of more, its value is written as JSON."""
 _REST: Final = "data"
 
 
@@ -41,8 +43,9 @@ def _field(name: str, schema: object, needed: bool, given: Mapping[str, str]) ->
     value = given.get(f"field.{name}", "")
     said = schema if isinstance(schema, Mapping) else {}
     about = str(said.get("description", ""))
-    if isinstance(said.get("enum"), list):
-        choices = tuple(json.dumps(each, ensure_ascii=False) for each in said["enum"])
+    enum = said.get("enum")
+    if isinstance(enum, list) and len(enum) <= CHOICES_MAX:
+        choices = tuple(json.dumps(each, ensure_ascii=False) for each in enum)
         return Field(f"field.{name}", "choice", needed, value, choices, about)
     kinds = {"string": "text", "integer": "number", "number": "number", "boolean": "switch"}
     kind = said.get("type")

@@ -21,16 +21,24 @@ LINES_MAX: Final = 400
 STEPS_MAX: Final = 5_000
 """Of the search for the fewest changes: a few milliseconds. Then all lines between the first and the last
 that changed are shown as replaced."""
+LAID_OUT_MAX: Final = 20_000
+"""Lines of one value, each indented by up to 128 blanks: a state of 4 MiB would become 250 MB."""
 _TOO_LONG: Final = (("…", "This is too long to be compared here."),)
 
 
 def text_of(value: object) -> str:
-    """JSON for people. By C: `json` indents in Python, 100 ms for 256 KiB."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    """JSON for people; in one line where it would have more than LAID_OUT_MAX. By C: `json` indents in
+    Python, 100 ms for 256 KiB."""
+    text = msgspec.json.encode(value)
+    lines = text.count(b",") + 2 * (text.count(b"[") + text.count(b"{"))
+    return (text if lines > LAID_OUT_MAX else msgspec.json.format(text, indent=2)).decode()
 
 
 def changes(before: object, after: object) -> Sequence[Line]:
     """The lines of both as JSON, removed, added or near a change; empty where they are equal."""
+    old_json, new_json = msgspec.json.encode(before), msgspec.json.encode(after)
+    if max(len(old_json), len(new_json)) > TEXT_CHARS_MAX:
+        return _TOO_LONG if old_json != new_json else ()
     old_text, new_text = text_of(before), text_of(after)
     if max(len(old_text), len(new_text)) > TEXT_CHARS_MAX:
         return _TOO_LONG if old_text != new_text else ()

@@ -7,10 +7,12 @@ a page shows (views), or which there are (pages.py).
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
@@ -19,6 +21,7 @@ import jinja2
 
 from gateway import __version__
 from gateway.admit.path import split
+from gateway.aside import Aside, Busy
 from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.console import live_feed
@@ -39,7 +42,10 @@ logger = logging.getLogger("sluice.console")
 
 ROOT: Final = "/_/console"
 COOKIE: Final = "sluice_console"
+_COOKIE: Final = re.compile(rf"(?:^|;)\s*+{COOKIE}=([^;]*)")
 FORM_BYTES_MAX: Final = 1024 * 1024
+AT_ONCE_BYTES_MAX: Final = 32 * 1024
+"""Of a form that is read at once: of a larger one, reading escapes takes up to 0.2 s."""
 SIGN_IN_BYTES_MAX: Final = 4 * 1024
 """Of a form before the sign-in: a key, and what a browser adds."""
 FORM_TIMEOUT_S: Final = 10.0
@@ -93,8 +99,10 @@ class Site:
         instance: InstanceReader,
         live: LiveFeed,
         views: Mapping[tuple[str, str], View],
+        aside: Aside,
     ) -> None:
         self._api = api
+        self._aside = aside
         self._callers = callers
         self._bodies = bodies
         self._sessions = sessions
@@ -155,7 +163,7 @@ class Site:
             return
         else:
             _check_origin(head)
-            form = await _form(receive, SIGN_IN_BYTES_MAX)
+            form = _fields(await read_body(receive, SIGN_IN_BYTES_MAX, FORM_TIMEOUT_S))
             key = form.get("key", "").strip()
         principal = await self._opened(key, scope) if key else None
         if not key or principal is None:
@@ -222,7 +230,7 @@ class Site:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         by = (session, principal, path)
         if path == "/sign-out":
-            await self._acting(session, head, receive)
+            await self._acting(session, principal, head, receive)
             await self._sign_out(session, head, send)
             return
         if found is None:
@@ -231,7 +239,7 @@ class Site:
         if method not in found.path.routes:
             await self._allow_only(send, found.path.allow.removesuffix(", OPTIONS"), by)
             return
-        form = await self._acting(session, head, receive) if method == "POST" else {}
+        form = await self._acting(session, principal, head, receive) if method == "POST" else {}
         visit = Visit(api, principal, found.names, query, form, self._rates, self._instance)
         outcome = await self._views[method, found.path.text](visit)
         if method == "POST":
@@ -248,10 +256,20 @@ class Site:
             return None
         return await self._callers.session(head, lambda: self._sessions.find(secret))
 
-    async def _acting(self, session: Session, head: Head, receive: Receive) -> Mapping[str, str]:
+    async def _acting(
+        self, session: Session, principal: Principal, head: Head, receive: Receive
+    ) -> Mapping[str, str]:
         """The form of an act. Raises Refused where no page of ours sent it."""
         _check_origin(head)
-        form = await _form(receive, FORM_BYTES_MAX)
+        text = await read_body(receive, FORM_BYTES_MAX, FORM_TIMEOUT_S)
+        try:
+            form = (
+                _fields(text)
+                if len(text) <= AT_ONCE_BYTES_MAX
+                else await self._aside.run(principal.tenant.id.bytes, partial(_fields, text))
+            )
+        except Busy as busy:
+            raise Refused(Refusal("unavailable", busy.why)) from busy
         if not session.sent_by_a_page(form.get("csrf", "")):
             raise Refused(_forged())
         return form
@@ -331,10 +349,8 @@ def _secret(head: Head) -> str | None:
     """Of the cookie, if there is one. Beside it there may be cookies of any form: on loopback, those of every
     program that was served there."""
     for line in head.all(b"cookie"):
-        for pair in line.decode("latin-1").split(";"):
-            name, _, value = pair.strip().partition("=")
-            if name == COOKIE:
-                return value
+        if (found := _COOKIE.search(line.decode("latin-1"))) is not None:
+            return found[1].strip()
     return None
 
 
@@ -347,10 +363,6 @@ def _check_origin(head: Head) -> None:
 
 def _forged() -> Refusal:
     return Refusal("forbidden", "This was not sent by a page of the console. Open the page once more.")
-
-
-async def _form(receive: Receive, bytes_max: int) -> dict[str, str]:
-    return _fields(await read_body(receive, bytes_max, FORM_TIMEOUT_S))
 
 
 def _fields(text: bytes) -> dict[str, str]:

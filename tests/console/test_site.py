@@ -16,6 +16,8 @@ from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.console.sessions import SESSIONS_OF_KEY_MAX
 from gateway.console.site import FIELDS_MAX, SIGN_IN_BYTES_MAX
+from tests.http.lag import holds_up_no_other
+from tests.http.raw import ask, request
 from tests.support.accounts import Account, revoked
 from tests.support.calls import new_client
 from tests.support.serving import Served, serving
@@ -235,3 +237,25 @@ async def test_unknown_sessions_are_limited_and_delay_no_key(config: Config, sho
 async def test_without_the_setting_there_is_no_console(config: Config, shop: Account) -> None:
     async with serving(replace(config, console=False)) as plain, new_client(plain.url, shop.admin) as client:
         assert (await client.get("/_/console/overview")).status_code == 404
+
+
+async def test_a_large_form_holds_up_no_other_request(signed_in: httpx.AsyncClient) -> None:
+    form = b"spec=" + b"%41" * 340_000
+
+    async def asking() -> None:
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        answer = await signed_in.post("/_/console/spec", content=form, headers=headers)
+        assert answer.status_code == 403
+
+    await holds_up_no_other(asking)
+
+
+async def test_many_cookies_hold_up_no_other_request(gateway: Served) -> None:
+    async def asking() -> None:
+        answer = await ask(
+            gateway.port, request("GET", "/_/console/overview", headers=[(b"Cookie", b";" * 60_000)])
+        )
+        assert answer is not None
+        assert answer.status == 303
+
+    await holds_up_no_other(asking)

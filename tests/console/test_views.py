@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from typing import Any
@@ -15,11 +16,13 @@ import pytest
 from gateway.console.drawing import BOXES_MAX, LINES_MAX, leads
 from gateway.console.pages import MENU
 from gateway.console.views import views
+from tests.console.conftest import SHOP
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
+from tests.http.lag import holds_up_no_other
 from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
 from tests.support.accounts import Account, open_account
-from tests.support.calls import appended, new_client, new_id, noted, until
+from tests.support.calls import JSON, appended, envelope, new_client, new_id, noted, until
 from tests.support.serving import Served
 
 __all__ = ("person", "signed_in")
@@ -527,3 +530,54 @@ async def test_no_act_is_done_by_a_key_that_may_only_read(
         answer = await person.post(CONSOLE + filled.replace("{act}", act), data=form)
         assert answer.status_code in (403, 422), (act, answer.status_code)
         assert "needs" in answer.text and "This key has the scope read" in answer.text, act
+
+
+async def test_a_state_that_nests_deeply_is_shown_in_no_more_space_than_others(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    """With each number in a line of its own behind 120 blanks, it would have sixty times its size."""
+    key, nested = new_id(), f"{'[' * 60}{','.join(['0'] * 100_000)}{']' * 60}"
+    async with new_client(gateway.url, shop.write) as client:
+        for n in range(4):
+            body = json.dumps({"metadata": envelope()["metadata"]})[:-1] + f',"data":{{"n{n}":{nested}}}}}'
+            answer = await client.post(f"/order/{key}/was_noted", content=body, headers=JSON)
+            assert answer.status_code == 201, answer.text
+
+    async def asking() -> None:
+        page = await signed_in.get(f"{CONSOLE}/aggregates/order/{key}")
+        assert page.status_code == 200
+        assert "cut: ask the API for the rest" in page.text
+
+    await holds_up_no_other(asking)
+
+
+async def test_a_choice_among_many_values_is_written_as_json(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    sizes = {"schema": {"properties": {"size": {"enum": list(range(20_000))}}}}
+    spec = {**SHOP, "aggregate_types": {"order": {"events": {"was_sized": sizes}}}, "projections": {}}
+    async with new_client(gateway.url, shop.admin) as client:
+        assert (await client.put("/_/spec", json=spec)).status_code == 200
+    page = f"{CONSOLE}/aggregates/order/{new_id()}/append?event_type=was_sized"
+
+    async def asking() -> None:
+        answer = await signed_in.get(page)
+        assert answer.status_code == 200, answer.text
+        assert 'name="field.size"' in answer.text and "<option>19999" not in answer.text
+
+    await holds_up_no_other(asking)
+
+
+def test_the_picture_of_a_large_spec_takes_bounded_time() -> None:
+    events = {f"e{n}": {} for n in range(5_000)}
+    to_any = {"to": {"type": "order", "event": "$.body.event"}}
+    listed = {"types": ["order"], "event_types": [f"e{n}" for n in range(4_999, 3_999, -1)]}
+    spec = {
+        "aggregate_types": {"order": {"events": events}},
+        "webhooks": {f"w{n}": to_any for n in range(3_000)},
+        "subscriptions": {f"s{n}": {"filter": listed} for n in range(200)},
+    }
+    begun = time.process_time()
+    drawing = leads(spec)
+    assert time.process_time() - begun < 0.3
+    assert drawing.cut and drawing.tangled

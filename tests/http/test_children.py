@@ -307,3 +307,19 @@ async def test_a_child_whose_minted_key_is_taken_has_its_name_under_another_key(
     refused_for_now = await born(client, f"@{root[1]}")
     assert refused_for_now.status_code == 503, "no key is free"
     assert (await client.get(f"/order/{taken}/aliases")).json()["aliases"] == other["aliases"]
+
+
+async def test_a_narrowed_key_makes_no_children_of_what_it_may_not_read(
+    client: httpx.AsyncClient, gateway: Served, root: tuple[str, str]
+) -> None:
+    key, name = root
+    for only in (["ticket"], ["ticket", "order"]):
+        made = (await client.post("/_/keys", json={"scope": "write", "only": only})).json()
+        async with new_client(gateway.url, made["key"]) as narrow:
+            for parent in (key, f"@{name}"):
+                answer = await born(narrow, parent, aggregate_type="ticket")
+                if "order" in only:
+                    assert answer.status_code == 201, answer.text
+                else:
+                    refused(answer, 403, "forbidden")
+    assert len((await client.get(f"/order/{key}/children")).json()["children"]) == 2

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from urllib.parse import unquote
 from uuid import UUID
 
 import httpx
 
 from gateway.names.content import content_of_json, content_of_text, context_of
 from gateway.names.source_ids import derived_key
+from tests.http.lag import holds_up_no_other
 from tests.support.accounts import Account
-from tests.support.calls import batch, new_id, refused, told_in
+from tests.support.calls import JSON, NDJSON, batch, envelope, new_client, new_id, refused, told_in
+from tests.support.serving import Served
 
 TU1 = {"source": "xliff", "scope": "dir/a.xlf", "id": "tu1"}
 PATH = "/_/sources/xliff/dir%2Fa.xlf/tu1"
@@ -142,3 +145,39 @@ async def test_base62_ids_are_fresh(client: httpx.AsyncClient) -> None:
     assert all(len(each) == 8 and each.isascii() and each.isalnum() for each in ids)
     refused(await client.get("/_/ids/base62?count=1001"), 422, "invalid_field", "count")
     assert json.loads((await client.get("/_/ids/base62")).content)["ids"] != ids[:1]
+
+
+async def test_a_narrowed_key_does_not_hear_what_an_id_of_another_type_stands_for(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    key = new_id()
+    assert (await client.put(PATH, json={"aggregate_type": "config", "key": key})).status_code == 200
+    source, scope, identity = [unquote(each) for each in PATH.split("/")[3:]]
+    body = {**batch(("was_noted", {})), "source": {"source": source, "scope": scope, "id": identity}}
+    for only in (["order"], ["order", "config"]):
+        made = (await client.post("/_/keys", json={"scope": "write", "only": only})).json()
+        async with new_client(gateway.url, made["key"]) as narrow:
+            told = refused(await narrow.post("/order", json=body), 409, "source_taken", "source")
+            assert (key in told["error"], "config" in told["error"]) == ("config" in only,) * 2
+
+
+async def test_large_bodies_that_name_a_source_hold_up_no_other_request(client: httpx.AsyncClient) -> None:
+    """One with an escaped colon is read by Python."""
+    source = '"source":{"source":"s","scope":"a","id":"large"}'
+    data = '{"a":"\\u003a","b":[' + ",".join(["1"] * 450_000) + "]}"
+    event, meta = f'"type":"was_noted","data":{data}', json.dumps(envelope()["metadata"])
+    bodies = {
+        "/order": (f'{{{source},"events":[{{{event}}}],"metadata":{meta}}}', JSON),
+        "/_/append": (
+            f'{{"events":[{{"aggregate_type":"order",{source},{event}}}],"metadata":{meta}}}',
+            JSON,
+        ),
+        "/_/bulk": (f'{{"aggregate_type":"order",{source},{event},"metadata":{meta}}}\n', NDJSON),
+    }
+    for path, (body, kind) in bodies.items():
+
+        async def asking(path: str = path, body: str = body, kind: dict[str, str] = kind) -> None:
+            answer = await client.post(path, content=body, headers=kind)
+            assert answer.status_code in (200, 413), answer.text
+
+        await holds_up_no_other(asking)

@@ -6,6 +6,7 @@ into the append, the answer, and the `Content-Location` of whatever is answered.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Iterable
 
 from starlette.requests import Request
@@ -224,13 +225,14 @@ class Aliases:
 
 
 _RESOLVE_SEGMENTS = 3
+_NUMBER = re.compile("[0-9]{1,19}")
 _UNDECODABLE = "The alias is not valid percent-encoded UTF-8, or holds control characters."
 
 
 def _number_in(query: Parameters) -> int:
     """The number behind which a page begins. Raises Refused."""
     text = query.text("after") or "0"
-    if not text.isascii() or not text.isdigit() or int(text) > CHILD_NUMBER_MAX:
+    if not _NUMBER.fullmatch(text) or int(text) > CHILD_NUMBER_MAX:
         raise Refused(Refusal("invalid_field", "`after` is the `next` of the previous page.", "after"))
     return int(text)
 

@@ -215,7 +215,7 @@ class Appends:
         """Where an append without a key goes: to what a foreign id stands for, to the aggregate of its
         content, or to a new one."""
         declared, tenant = place.aggregate_type, principal.tenant.id
-        found = await self._sources.of_body(tenant, declared.name, body)
+        found = await self._sources.of_body(tenant, declared.name, body, principal.only)
         if isinstance(found, Refusal):
             return found
         if found is not None:

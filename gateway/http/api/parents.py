@@ -20,6 +20,7 @@ from gateway.catalog.model import Principal
 from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http.api.aliases import Aliases
+from gateway.http.authentication import narrowed
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Refused
 from gateway.names.aliases import SIGIL, Alias, Kind
@@ -90,6 +91,8 @@ class Parents:
             if key is None:
                 return bad_identifier(text, spec, "parent")
             stream, alias = await self._by_key(spec, tenant, key, child.aggregate_type)
+        if principal.only is not None and not principal.only.reads(stream.aggregate_type, stream.key):
+            return narrowed(principal)
         if alias is None:
             why = f"{shown(text)} has no hash id, so it can't have children."
             return Refusal("invalid_field", why, "parent")

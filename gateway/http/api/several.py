@@ -151,7 +151,8 @@ class SeveralAppends:
             return OutcomeUnknown(judged.append.append_id)
 
     async def _of_fault(self, fault: Fault, body: bytes) -> Answer:
-        return receipt_of_several(await self._outcomes.of_fault(fault, batch=True), first_type(body))
+        answer = await self._outcomes.of_fault(fault, batch=True)
+        return answer if answer.done is None else receipt_of_several(answer, first_type(body))
 
     async def _with_keys(self, principal: Principal, body: bytes) -> NamedBody:
         """The body with keys in place of foreign ids: a retry has the same, since they stand for one key

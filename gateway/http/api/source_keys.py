@@ -6,10 +6,11 @@ key here, before the append is judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -19,19 +20,23 @@ from gateway.admit.append import Fault
 from gateway.admit.envelope import EVENTS_MAX
 from gateway.admit.line import is_several
 from gateway.admit.strict_json import Malformed, decode
+from gateway.aside import Aside, Busy
 from gateway.catalog import source_ids
+from gateway.catalog.narrowness import Only
 from gateway.errors import Refusal
 from gateway.http.api.sources import read_source, taken
 from gateway.http.request import Refused
 from gateway.names.source_ids import SourceId
 from gateway.postgres.errors import PostgresTrouble
 from spec.model import Spec
+from spec.violations import WEIGHT_MIN, is_light
 
 SOURCE: Final = b'"source"'
 """What does not hold these bytes names no foreign id, however it is spelled: a key of an object may be
 escaped, and is refused as unknown then."""
 
 Names = tuple[str, str, str]
+_T = TypeVar("_T")
 
 
 class NamedLine(NamedTuple):
@@ -60,22 +65,34 @@ _UNAVAILABLE: Final = Refusal(
 
 
 class SourceKeys:
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, aside: Aside) -> None:
         self._pool = pool
+        self._aside = aside
+
+    async def _read(self, tenant: UUID, text: bytes, work: Callable[[], _T]) -> _T | Refusal:
+        """What `work` makes of the text; of a large one beside other requests."""
+        if is_light(text, WEIGHT_MIN):
+            return work()
+        try:
+            return await self._aside.run(tenant.bytes, work)
+        except Busy as busy:
+            return Refusal("not_committed", f"The event will never appear by this request. {busy.why}")
 
     async def of_body(
-        self, tenant: UUID, aggregate_type: str, body: bytes
+        self, tenant: UUID, aggregate_type: str, body: bytes, only: Only | None
     ) -> tuple[str, Names] | Refusal | None:
         """The key that a body means by `source`, beside `events`; None where it names none, or can't be
-        read."""
-        value = decode(body) if SOURCE in body else None
+        read. `only`: what the caller's key is narrowed to."""
+        value = await self._read(tenant, body, partial(decode, body)) if SOURCE in body else None
+        if isinstance(value, Refusal):
+            return value
         if not isinstance(value, dict) or value.get("source") is None:
             return None
         try:
             wanted = read_source(value["source"], "source")
         except Refused as refused:
             return refused.refusal
-        found = await self._keys(tenant, aggregate_type, [wanted])
+        found = await self._keys(tenant, aggregate_type, [wanted], only)
         if isinstance(found, Refusal):
             return found
         key = found[0]
@@ -84,7 +101,9 @@ class SourceKeys:
     async def of_events(self, tenant: UUID, spec: Spec | None, body: bytes) -> NamedBody | Refusal:
         """A body of /_/append, in which events that name a foreign id have its key in place of it. What
         can't be read, or names no declared type, stays as it is: it is refused when it is judged."""
-        named = _events_named(body, spec)
+        named = await self._read(tenant, body, partial(_events_named, body, spec))
+        if isinstance(named, Refusal):
+            return named
         if not named:
             return NamedBody(body)
         keys: dict[int, str | None] = {}
@@ -110,7 +129,10 @@ class SourceKeys:
                     return replace(key, path=f"events[{n}].source")
                 keys[n] = key
         wanted_by = {n: source for several in by_type.values() for n, source in several.items()}
-        return NamedBody(_with_keys(body, keys), {n: _names(each) for n, each in wanted_by.items()})
+        made = await self._read(tenant, body, partial(_with_keys, body, keys))
+        if isinstance(made, Refusal):
+            return made
+        return NamedBody(made, {n: _names(each) for n, each in wanted_by.items()})
 
     async def of_lines(
         self, tenant: UUID, spec: Spec | None, lines: Sequence[bytes]
@@ -118,8 +140,13 @@ class SourceKeys:
         """Of those lines that name a foreign id, by their text."""
         found: dict[bytes, NamedLine | Fault] = {}
         by_type: dict[str, list[tuple[bytes, SourceId]]] = {}
-        for line in dict.fromkeys(lines):
-            value = decode(line)
+        several_lines = list(dict.fromkeys(lines))
+        values = await self._read(
+            tenant, b"".join(several_lines), lambda: [decode(each) for each in several_lines]
+        )
+        if isinstance(values, Refusal):
+            return dict.fromkeys(several_lines, Fault(values, None))
+        for line, value in zip(several_lines, values, strict=True):
             if isinstance(value, Malformed) or not isinstance(value, dict):
                 continue
             if is_several(line):
@@ -159,7 +186,7 @@ class SourceKeys:
         return found
 
     async def _keys(
-        self, tenant: UUID, aggregate_type: str, wanted: Sequence[SourceId]
+        self, tenant: UUID, aggregate_type: str, wanted: Sequence[SourceId], only: Only | None = None
     ) -> list[str | Refusal] | Refusal:
         try:
             mapped = await source_ids.mappings(
@@ -170,7 +197,9 @@ class SourceKeys:
         keys: list[str | Refusal] = []
         for source, each in zip(wanted, mapped, strict=True):
             assert each is not None
-            keys.append(each.key if each.aggregate_type == aggregate_type else taken(source, each, "source"))
+            keys.append(
+                each.key if each.aggregate_type == aggregate_type else taken(source, each, "source", only)
+            )
         return keys
 
 

@@ -19,6 +19,7 @@ from gateway.aside import Aside
 from gateway.catalog import source_ids
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
+from gateway.catalog.narrowness import Only
 from gateway.catalog.source_ids import Mapping
 from gateway.config import Config
 from gateway.errors import Refusal
@@ -233,10 +234,14 @@ def read_sources(value: object) -> list[SourceId]:
     return [read_source(each, f"sources[{n}]") for n, each in enumerate(value)]
 
 
-def taken(asked: SourceId, found: Mapping | None, path: str | None = None) -> Refusal:
-    """Of an id that stands for another aggregate."""
+def taken(
+    asked: SourceId, found: Mapping | None, path: str | None = None, only: Only | None = None
+) -> Refusal:
+    """Of an id that stands for another aggregate, which a key that is `only` for others is not told."""
     assert found is not None
     what = f"the {found.aggregate_type or 'aggregate'} {found.key}"
+    if only is not None and not only.reads(found.aggregate_type or "", found.key):
+        what = "another aggregate"
     return Refusal(
         "source_taken", f"{asked.source_id[:64]!r} is mapped to {what}, and that never changes.", path
     )
