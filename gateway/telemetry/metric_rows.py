@@ -469,7 +469,8 @@ _ROWS: Final = (
         ("tenant", "source", "outcome"),
         "Webhooks by outcome: accepted, duplicate, quarantined and ignored (left out by `to.when` or "
         "`to.types`) count deliveries; handshake and undecided "
-        "(answered 503: the sender retries) count requests.",
+        "(answered 503: the sender retries) count requests. In all metrics of webhooks, sources of a tenant "
+        "beyond the first 500 have the name `_others` together.",
         "Any increase of quarantined: `sluice webhooks quarantine` gives the reason. undecided: 0 while "
         "Redis and Postgres are healthy and certificates of Amazon SNS can be fetched.",
     ),

@@ -5,14 +5,20 @@ delivery counts three times. Owns the tallies; their names and labels stand in m
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.telemetry.metric_rows import MetricRow
+
+SOURCES_OF_TENANT_MAX: Final = 500
+"""That are counted by name: a tenant may deploy others again and again, and each is some twenty series."""
+OTHERS: Final = "_others"
+"""What is counted as for all further ones: no source has such a name."""
 
 
 class WebhookCounts:
@@ -41,11 +47,16 @@ class WebhookTallies(Collector):
         self._verified = rows["sluice_webhook_verified_total"]
         self._seconds = rows["sluice_webhook_answer_seconds"]
         self._sources: dict[tuple[str, str], WebhookCounts] = {}
+        self._sources_of: Counter[str] = Counter()
 
     def of(self, tenant: str, source: str) -> WebhookCounts:
         counts = self._sources.get((tenant, source))
         if counts is None:
-            counts = self._sources[tenant, source] = WebhookCounts(self._seconds.buckets)
+            if self._sources_of[tenant] >= SOURCES_OF_TENANT_MAX:
+                source = OTHERS
+            else:
+                self._sources_of[tenant] += 1
+            counts = self._sources.setdefault((tenant, source), WebhookCounts(self._seconds.buckets))
         return counts
 
     def collect(self) -> Iterator[Metric]:

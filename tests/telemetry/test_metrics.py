@@ -8,9 +8,12 @@ from dataclasses import replace
 import asyncpg
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from uuid_utils import uuid7
 
 from gateway.config import Config
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.tallies import OTHERS, SOURCES_OF_TENANT_MAX
 from tests.support.accounts import SPEC, Account
 from tests.support.calls import (
     NDJSON,
@@ -26,7 +29,7 @@ from tests.support.calls import (
     until,
 )
 from tests.support.serving import Served, serving
-from tests.telemetry.scrape import scrape, scraped_until
+from tests.telemetry.scrape import Scrape, scrape, scraped_until
 
 
 async def test_appends_are_counted_by_what_their_callers_were_told(
@@ -288,3 +291,17 @@ async def test_a_second_gateway_that_cant_have_the_ops_port_continues_without(
         await asyncio.gather(noted(client, new_id(), 1), noted(other, new_id(), 2))
         assert (await scrape(operator))("sluice_appends_total", outcome="committed") == 1
     assert (await scrape(operator))("sluice_log_events_total", event="gateway_stopped") == 1
+
+
+def test_sources_that_a_tenant_deploys_one_after_the_other_make_no_more_series() -> None:
+    metrics = Metrics(CollectorRegistry())
+    for n in range(2 * SOURCES_OF_TENANT_MAX):
+        metrics.webhooks("one", f"s{n}").refused["mismatch"] += 1
+    metrics.webhooks("other", "s").refused["mismatch"] += 1
+    found = Scrape(generate_latest(metrics.registry).decode())
+    counted = {
+        name: found("sluice_webhook_refused_total", tenant=tenant, source=name, reason="mismatch")
+        for tenant, name in (("one", "s0"), ("one", OTHERS), ("other", "s"))
+    }
+    assert counted == {"s0": 1, OTHERS: SOURCES_OF_TENANT_MAX, "s": 1}
+    assert len(found.all("sluice_webhook_refused_total")) == SOURCES_OF_TENANT_MAX + 2
