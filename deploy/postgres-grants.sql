@@ -50,6 +50,7 @@ GRANT SELECT, INSERT, UPDATE (suspended_at) ON tenant TO sluice_gateway;
 GRANT SELECT, INSERT ON tenant_deletion TO sluice_gateway;
 GRANT EXECUTE ON FUNCTION delete_tenant_step, delete_tags_step TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (last_used_at, revoked_at, changed) ON api_key TO sluice_gateway;
+GRANT EXECUTE ON FUNCTION forget_keys TO sluice_gateway;
 
 -- For one stream each, once.
 GRANT SELECT, INSERT, DELETE, UPDATE (expires_at) ON ticket TO sluice_gateway;

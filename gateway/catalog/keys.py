@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,6 +22,14 @@ from gateway.names import tokens
 NAME_CHARS_MAX = 100  # a label for people, shown in lists
 MADE_MAX = 1_000
 """Living keys that one key has made over HTTP: each is a row, and half a kilobyte in a gateway's memory."""
+LIVING_MAX = 10_000
+"""Of a tenant, where keys make further ones over HTTP: those that a key made make others, too."""
+ENDED_KEPT = 1_000
+"""Keys of a tenant that ended, of which lists still tell; beyond them the oldest are deleted."""
+ENDED_MAX = 20_000
+"""Then no further ones are made before some can be deleted (migration 48)."""
+FORGOTTEN_AT_ONCE = 100
+PAGE_MAX = 1_000
 LIFETIME_MAX = timedelta(days=36_500)  # further on, dates end
 
 
@@ -53,7 +62,7 @@ class NotRotated(CatalogError):
 
 
 class TooManyKeys(CatalogError):
-    """A key has made all the living ones that it may."""
+    """A key, or its tenant, has made all the living ones that it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +104,12 @@ async def create(
         raise CatalogError(f"a key of scope {scope.text} can't be narrowed: take read or write")
     origin = _Origin(None, only.names if only else None, made_by)
     async with change(database) as (conn, revision):
-        if made_by is not None and await conn.fetchval(statement("made_keys"), made_by) >= MADE_MAX:
-            raise TooManyKeys(
-                f"this key has created {MADE_MAX} keys that are valid: revoke some, or let them expire"
-            )
+        if made_by is not None:
+            if await conn.fetchval(statement("made_keys"), made_by) >= MADE_MAX:
+                raise TooManyKeys(
+                    f"this key has created {MADE_MAX} keys that are valid: revoke some, or let them expire"
+                )
+            await _make_room(conn, tenant)
         return await _insert(conn, tenant, scope, name, expires_in, origin, revision, entropy)
 
 
@@ -128,6 +139,8 @@ async def rotate(
                 f"keys {handle} and {other} are both valid: revoke the one that is no longer used"
             )
         tenant = Tenant(old["tenant_id"], old["tenant"], old["tenant_handle"])
+        if made_by is not None:
+            await _make_room(conn, tenant)
         lifetime = old["expires_at"] - old["created_at"] if old["expires_at"] else None
         narrowed = None if old["narrowed_to"] is None else tuple(old["narrowed_to"])
         origin = _Origin(handle, narrowed, made_by or old["made_by"])
@@ -159,7 +172,16 @@ async def scope_of(database: Database, handle: str, tenant: Tenant) -> Scope:
 async def every(database: Database, tenant: Tenant | None = None) -> list[Listed]:
     """All keys, or a tenant's, in the order of tenants and creation."""
     async with connection(database) as conn:
-        rows = await conn.fetch(statement("list_keys"), None, tenant.id if tenant else None)
+        return _listed(await conn.fetch(statement("list_keys"), None, tenant.id if tenant else None))
+
+
+async def page(database: Database, tenant: Tenant, after: str | None, limit: int) -> list[Listed]:
+    """A tenant's keys behind the one with the handle `after`, in the order of creation."""
+    async with connection(database) as conn:
+        return _listed(await conn.fetch(statement("page_of_keys"), tenant.id, after, limit))
+
+
+def _listed(rows: Iterable[Any]) -> list[Listed]:
     return [
         Listed(
             row["handle"],
@@ -177,6 +199,19 @@ async def every(database: Database, tenant: Tenant | None = None) -> list[Listed
         )
         for row in rows
     ]
+
+
+async def _make_room(conn: Any, tenant: Tenant) -> None:
+    """For a key more of a tenant. Raises TooManyKeys."""
+    alive, ended = await conn.fetchrow(statement("crowd_of_keys"), tenant.id)
+    if alive >= LIVING_MAX:
+        raise TooManyKeys(
+            f"this tenant has {LIVING_MAX} keys that are valid: revoke some, or let them expire"
+        )
+    if ended >= ENDED_MAX:
+        raise TooManyKeys(f"{ended} keys of this tenant ended in the last minutes: try again later")
+    if ended > ENDED_KEPT:
+        await conn.execute(statement("forget_keys"), tenant.id, FORGOTTEN_AT_ONCE)
 
 
 async def _one(conn: Any, handle: str) -> Any:

@@ -94,7 +94,7 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/projections", READ, by_spec=True),
     Route("GET", "/_/projections/{name}", READ, True, _LIST, streams=True),
     Route("GET", "/_/projections/{name}/{key}", READ, True, ("fields", "after", "wait"), streams=True),
-    Route("GET", "/_/keys", ADMIN),
+    Route("GET", "/_/keys", ADMIN, query=("after", "limit")),
     Route("POST", "/_/keys", READ, narrow=True),
     Route("DELETE", "/_/keys/{handle}", ADMIN),
     Route("POST", "/_/keys/{handle}/rotate", ADMIN),

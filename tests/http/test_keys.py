@@ -10,6 +10,7 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog import keys
 from tests.support.accounts import Account
 from tests.support.calls import (
     ACTOR,
@@ -336,3 +337,58 @@ async def test_a_ticket_is_refused_as_its_stream_would_be(client: httpx.AsyncCli
 async def test_a_ticket_names_its_path(client: httpx.AsyncClient) -> None:
     refused(await client.post("/_/tickets", json={}), 422, "missing_field", "path")
     refused(await client.post("/_/tickets", json=envelope()), 422, "unknown_field", "data")
+
+
+async def test_keys_are_listed_in_pages(client: httpx.AsyncClient) -> None:
+    whole = (await client.get("/_/keys")).json()
+    handles = [each["handle"] for each in whole["keys"]] + [(await made(client, scope="read"))["handle"]]
+    assert whole["next"] is None
+    paged, after = [], ""
+    while after is not None:
+        page = (await client.get(f"/_/keys?limit=2{after and f'&after={after}'}")).json()
+        paged += [each["handle"] for each in page["keys"]]
+        after = page["next"]
+    assert paged == handles
+    for query in ("limit=0", "limit=1001"):
+        refused(await client.get(f"/_/keys?{query}"), 422, "invalid_field", "limit")
+    assert (await client.get("/_/keys?after=nothere")).json()["keys"] == []
+
+
+async def test_keys_of_keys_are_bounded_for_a_tenant(
+    client: httpx.AsyncClient, gateway: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a thousand keys makes a thousand."""
+    living = len((await client.get("/_/keys")).json()["keys"])
+    monkeypatch.setattr(keys, "LIVING_MAX", living + 2)
+    first = await made(client, scope="read")
+    async with new_client(gateway.url, first["key"]) as reader:
+        second = await made(reader, scope="read")
+        refused(await reader.post("/_/keys", json={"scope": "read"}), 429, "rate_limited")
+    refused(await client.post(f"/_/keys/{second['handle']}/rotate"), 429, "rate_limited")
+    await client.delete(f"/_/keys/{second['handle']}")
+    await made(client, scope="read")
+
+
+async def test_keys_that_ended_are_forgotten(
+    client: httpx.AsyncClient, outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "ENDED_KEPT", 2)
+    monkeypatch.setattr(keys, "FORGOTTEN_AT_ONCE", 1)
+    old = await made(client, scope="read")
+    successor = (await client.post(f"/_/keys/{old['handle']}/rotate", json={"grace": "1s"})).json()
+    ended = [old, successor, await made(client, scope="read"), await made(client, scope="read")]
+    for each in ended:
+        await client.delete(f"/_/keys/{each['handle']}")
+    for n, each in enumerate(ended[:-1]):  # an hour passes, but not for the last
+        await outbox.execute(
+            "UPDATE api_key SET revoked_at = now() - interval '1 hour' + $2 * interval '1 second'"
+            " WHERE handle = $1",
+            each["handle"], n,
+        )  # fmt: skip
+    for n in range(3):
+        await made(client, scope="read")
+        there = {each["handle"] for each in (await client.get("/_/keys")).json()["keys"]}
+        kept = ended[min(n + 1, 2) :]
+        assert [each["handle"] in there for each in ended] == [each in kept for each in ended]
+    monkeypatch.setattr(keys, "ENDED_MAX", 2)
+    refused(await client.post("/_/keys", json={"scope": "read"}), 429, "rate_limited")

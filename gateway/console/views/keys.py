@@ -12,12 +12,14 @@ async def keys(visit: Visit) -> Page:
 
 
 async def _keys(visit: Visit, said: Answer | None, asked: str | None = None) -> Page:
-    answer = await visit.api.get("/_/keys")
+    after = visit.query.get("after")
+    answer = await visit.api.get("/_/keys", {"after": after} if after else None)
     failed = said if said is not None and not said.done else None if answer.done else answer
     return Page(
         "keys.html",
         {
             "keys": answer.body["keys"] if answer.done else [],
+            "next": answer.body["next"] if answer.done else None,
             "made": said.body if said is not None and said.done else None,
             "asked": asked,
             "error": None if failed is None else words(failed),

@@ -22,6 +22,7 @@ from gateway.catalog.narrowness import NAMES_MAX, Only, read_only
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.json_body import read_object
+from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
@@ -42,12 +43,16 @@ class Keys:
         self._catalog, self._pool, self._aside, self._config = catalog, pool, aside, config
 
     async def every(self, request: Request) -> Response:
-        """The tenant's, without the keys themselves."""
+        """The tenant's, without the keys themselves, in pages: `next` is the `after` of the next one."""
+        query = Parameters(request.scope["query_string"])
+        limit = query.integer("limit", keys.PAGE_MAX, 1, keys.PAGE_MAX)
         try:
-            found = await keys.every(self._pool, _principal(request).tenant)
+            found = await keys.page(self._pool, _principal(request).tenant, query.text("after"), limit + 1)
         except UNANSWERED as error:
             raise Refused(_UNAVAILABLE) from error
-        return json_response(200, encode({"ok": True, "keys": [_listed(each) for each in found]}))
+        more = found[limit - 1].handle if len(found) > limit else None
+        told = [_listed(each) for each in found[:limit]]
+        return json_response(200, encode({"ok": True, "keys": told, "next": more}))
 
     async def make(self, request: Request) -> Response:
         """A key of at most the caller's scope and narrowness, shown this once."""
@@ -84,6 +89,8 @@ class Keys:
             if scope > principal.scope or handle == principal.handle:
                 raise Refused(_not_its_to_rotate(principal, scope))
             made = await keys.rotate(self._pool, handle, grace=grace, made_by=principal.handle)
+        except keys.TooManyKeys as many:
+            raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
         except keys.NotRotated as fault:
             why = f"{str(fault).capitalize()}."
             raise Refused(Refusal("invalid_field", why, "handle")) from fault

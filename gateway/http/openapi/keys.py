@@ -46,8 +46,9 @@ def _every() -> Schema:
         "keys",
         "The tenant's keys, without the keys themselves (scope admin)",
         tag=TAG,
-        done={"200": answer("All.", object_of({"ok": OK, "keys": list_of(key)}))},
-        refused="system",
+        parameters=("after-name", "tenants-limit"),
+        done={"200": answer("A page.", object_of({"ok": OK, "keys": list_of(key), "next": or_null(_TEXT)}))},
+        refused="ids",
     )
 
 

@@ -140,6 +140,12 @@ WHERE (SELECT count(*) FROM ticket WHERE key = $2 AND expires_at > now()) < $5::
 RETURNING true
 
 
+-- name: crowd_of_keys
+-- How many keys of a tenant are alive, and how many have ended. $1 tenant
+SELECT count(*) FILTER (WHERE alive) AS alive, count(*) FILTER (WHERE NOT alive) AS ended
+FROM (SELECT revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) AS alive FROM api_key WHERE tenant = $1) k
+
+
 -- name: current_spec
 -- What is deployed for a tenant. $1 tenant. No row: nothing yet.
 SELECT revision, document FROM spec_revision WHERE tenant = $1 ORDER BY revision DESC LIMIT 1
@@ -283,6 +289,11 @@ SELECT id, origin, incarnation FROM source_scope WHERE tenant = $1 AND source = 
 -- name: forget_claims
 -- Ends what aggregates of these types hold. $1 tenant, $2 aggregate types
 DELETE FROM unique_claim WHERE tenant = $1 AND aggregate_type = ANY($2::text[])
+
+
+-- name: forget_keys
+-- Deletes keys that ended. $1 tenant, $2 how many at most
+SELECT forget_keys($1, $2)
 
 
 -- name: gone_tenants
@@ -462,6 +473,20 @@ WHERE NOT EXISTS (SELECT FROM event_tag e WHERE e.tag = w.tag AND e.seq = w.seq)
 INSERT INTO spec_closing (tenant, document, expires_at)
 VALUES ($1, $2, now() + $3::float8 * interval '1 second')
 ON CONFLICT (tenant) DO UPDATE SET document = excluded.document, expires_at = excluded.expires_at
+
+
+-- name: page_of_keys
+-- The keys of a tenant in the order in which they were made, as list_keys has them. $1 tenant, $2 the handle behind which
+-- they are or null, $3 how many
+SELECT k.handle, k.name, k.scope, k.created_at, k.expires_at, k.last_used_at, k.revoked_at, k.rotated_from,
+       k.narrowed_to, k.made_by, t.name AS tenant,
+       CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked'
+            WHEN k.expires_at <= now() THEN 'expired'
+            ELSE 'live' END AS status
+FROM api_key k JOIN tenant t ON t.id = k.tenant
+WHERE k.tenant = $1 AND ($2::text IS NULL
+    OR (k.created_at, k.handle) > (SELECT created_at, handle FROM api_key WHERE handle = $2 AND tenant = $1))
+ORDER BY k.created_at, k.handle LIMIT $3
 
 
 -- name: redeem_ticket
