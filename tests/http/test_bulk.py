@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.aside import Aside, Busy
+from gateway.http.api import bulk as bulk_api
 from tests.http.raw import connected, request
 from tests.support.accounts import Account
 from tests.support.calls import (
@@ -434,3 +436,26 @@ async def test_a_header_that_asks_something_of_one_append_is_refused(client: htt
         answer = await client.post("/_/bulk", content=body, headers={**NDJSON, name: value})
         refused(answer, 400, "bad_request", name)
     assert await length_of(client, key) == 0
+
+
+async def test_what_is_too_much_to_be_judged_now_is_not_overtaken_by_its_aggregate_s_later_lines(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(aside: Aside, tenant: bytes, work: object) -> object:
+        raise Busy("Other heavy requests of this tenant took too long.")
+
+    monkeypatch.setattr(bulk_api, "is_light", lambda spec, line: b"heavy" not in line)
+    monkeypatch.setattr(Aside, "run", busy)
+    one, two, other = new_id(), new_id(), new_id()
+    event = {"aggregate_type": "order", "key": two.upper(), "type": "was_noted", "data": "heavy"}
+    told = await bulk(
+        client,
+        bulk_line(one, "heavy"),
+        bulk_line(one.upper(), 2),
+        {"events": [event], "metadata": {"actor": ACTOR}},
+        bulk_line(two, 4),
+        bulk_line(other, 5),
+    )
+    assert [each["status"] for each in told] == [503, 503, 503, 503, 201]
+    assert {each["code"] for each in told[:4]} == {"not_committed"}
+    assert await length_of(client, one) == await length_of(client, two) == 0

@@ -20,8 +20,10 @@ from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope import Shared
 from gateway.admit.line import (
     NO_ALIASES,
+    Creation,
     Keys,
     OfSeveral,
+    SeveralLine,
     is_light,
     is_several,
     judge_line,
@@ -30,6 +32,7 @@ from gateway.admit.line import (
 from gateway.admit.several import with_sources
 from gateway.admit.several_names import first_type, names_sent
 from gateway.aggregates.records import Records
+from gateway.appends import Append
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -62,6 +65,7 @@ have sent has its turn: both servers would wait for a gateway that continues rea
 _JUDGED_S = 0.004
 """The same for lines that take longer than most."""
 NDJSON = b"application/x-ndjson"
+_NOT_COMMITTED = 503
 
 
 Foreign = Mapping[bytes, NamedLine | Fault]
@@ -226,7 +230,8 @@ class Bulk:
         try:
             return [await self._aside.run(request.principal.tenant.id.bytes, work)]
         except Busy as busy:
-            return [Line(number, NotCommitted(busy.why.rstrip(".")))]
+            failed = _named_by(minting.tenant, spec, line, meant)
+            return [Line(number, NotCommitted(busy.why.rstrip(".")), failed=failed)]
 
     def _minting(self, request: _Request) -> tuple[Spec | None, EventContext]:
         deployed = self._catalog.deployed(request.principal.tenant.id)
@@ -245,23 +250,30 @@ class Bulk:
         meant: Meant,
     ) -> Line:
         keys, foreign = meant
+        sent = line
         named, source = foreign.get(line), None
         sources: Mapping[int, Names] = {}
         if isinstance(named, Fault):
             return Line(number, named)
         if named is not None:
             line, source, sources = named
+        judged: Append | Creation | SeveralLine | Fault
         try:
             if is_several(line):
                 of = OfSeveral(minted_key, partial(place_in, self._log, minting.tenant), keys)
-                judged = judge_several_line(spec, line, minting, of)
-                if not isinstance(judged, Fault):
-                    judged = judged._replace(append=with_sources(judged.append, sources))
-                return Line(number, judged, first_type(line))
-            return Line(number, judge_line(spec, line, minting, known, keys, source))
+                several = judge_several_line(spec, line, minting, of)
+                if not isinstance(several, Fault):
+                    several = several._replace(append=with_sources(several.append, sources))
+                judged, first = several, first_type(line)
+            else:
+                judged, first = judge_line(spec, line, minting, known, keys, source), None
         except Exception:
             request.log_line_failed()
-            return Line(number, Broken(_aggregate_of(minting.tenant, spec, line)))
+            return Line(number, Broken(), failed=_named_by(minting.tenant, spec, sent, meant))
+        failed: tuple[Stream, ...] = ()
+        if isinstance(judged, Fault) and judged.refusal.http_status == _NOT_COMMITTED:
+            failed = _named_by(minting.tenant, spec, sent, meant)
+        return Line(number, judged, first, failed)
 
     # -- answering
 
@@ -323,11 +335,17 @@ class _Named(msgspec.Struct):
     key: str
 
 
-def _aggregate_of(tenant: bytes, spec: Spec | None, line: bytes) -> Stream | None:
-    """What a line that could not be judged would append to; None: nothing, whatever else is in it."""
-    named = _named_in(line)
-    key = None if spec is None or named is None else canonicalize(named.key, spec.singletons)
-    return None if key is None or named is None else Stream(tenant, named.aggregate_type, key)
+def _named_by(tenant: bytes, spec: Spec | None, line: bytes, meant: Meant) -> tuple[Stream, ...]:
+    """What a line that is not settled would append to, as far as that can be read."""
+    keys, foreign = meant
+    named = foreign.get(line)
+    streams = []
+    for aggregate_type, sent in _all_named_in(named[0] if isinstance(named, NamedLine) else line):
+        key = keys.get((aggregate_type, sent), sent)
+        canonical = None if spec is None or isinstance(key, Refusal) else canonicalize(key, spec.singletons)
+        if canonical is not None:
+            streams.append(Stream(tenant, aggregate_type, canonical))
+    return tuple(streams)
 
 
 def _all_named_in(line: bytes) -> list[tuple[str, str]]:

@@ -48,9 +48,7 @@ _AFTER_A_FAILURE: Final = NotCommitted("an earlier line of this aggregate was no
 
 
 class Broken(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a line that a bug of ours kept from being judged: its aggregate, if it names one."""
-
-    stream: Stream | None
+    """A bug of ours kept a line from being judged."""
 
 
 Settled = Outcome | Missed | ConditionMissed | Fault | Broken
@@ -60,15 +58,17 @@ Settled = Outcome | Missed | ConditionMissed | Fault | Broken
 class Line:
     """What a line asks for, as long as that is under way; then its outcome. The log tells it."""
 
-    __slots__ = ("append", "behind", "first_type", "number", "otherwise", "outcome", "run", "waits")
+    __slots__ = ("append", "behind", "failed", "first_type", "number", "otherwise", "outcome", "run", "waits")
 
     def __init__(
         self,
         number: int,
         judged: Append | Creation | SeveralLine | Fault | NotCommitted | Broken,
         first_type: str | None = None,
+        failed: tuple[Stream, ...] = (),
     ) -> None:
         self.number = number
+        self.failed = failed  # what it would append to, where it is answered 503 or 504 without that
         self.first_type = first_type  # of one whose events name their aggregates
         self.append: Append | None = None
         self.outcome: Settled | None = None
@@ -116,8 +116,7 @@ class Run:
             self._lines.append(line)
             append = line.append
             if append is None:
-                if isinstance(line.outcome, Broken) and line.outcome.stream is not None:
-                    self._failed.add(line.outcome.stream)
+                self._failed.update(line.failed)
                 continue
             streams = append.streams
             if self._failed and not self._failed.isdisjoint(streams):
