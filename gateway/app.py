@@ -124,7 +124,12 @@ async def gateway(
                 )
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
-                catalog = Catalog(catalog_pool, Secrets(os.environ).of, key_pool=key_pool)
+                catalog = Catalog(
+                    catalog_pool,
+                    Secrets(os.environ).of,
+                    key_pool=key_pool,
+                    under_way_since=log.under_way_since,
+                )
                 store = Store(pool)
                 writer = Writer(log, store)
                 states_of_names = Folder(log, aside, config.state_bytes_max)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -67,10 +68,15 @@ class _Changes(NamedTuple):
     gone: list[Any]
 
 
+def _nothing_under_way() -> float:
+    return float("inf")
+
+
 class Catalog:
     """One a gateway. `pool` is its own (two connections are plenty): behind slow reads it would go stale.
     `key_pool` looks up keys that are not known yet, and should be another: behind a flood of them too.
-    `secrets_of` has the secrets that specs name; `clock` counts seconds and never goes back."""
+    `secrets_of` has the secrets that specs name; `clock` counts seconds and never goes back.
+    `under_way_since` tells by the same clock when the oldest append that is not settled was admitted."""
 
     def __init__(
         self,
@@ -79,11 +85,13 @@ class Catalog:
         *,
         key_pool: Database | None = None,
         clock: Callable[[], float] = time.monotonic,
+        under_way_since: Callable[[], float] = _nothing_under_way,
     ) -> None:
         self._pool = pool
         self._key_pool = key_pool or pool
         self._look_ups = KeyLookUps(self._key_pool)
         self._clock = clock
+        self._under_way_since = under_way_since
         self._gateway = uuid4()
         self._keys: dict[str, _Key] = {}
         self._unknown: dict[str, float] = {}
@@ -96,6 +104,8 @@ class Catalog:
         self._unreadable = self._declared.unreadable
         self._revision = -1
         self._stale_at = float("-inf")
+        self._followed: deque[tuple[int, float]] = deque()  # revisions, and since when each is acted on
+        self._settled = -1  # the last of them under which all is settled that was admitted before
         self._reported = (-1, float("-inf"))
         self._refreshing = asyncio.Lock()
         self._last_try: tuple[float, CatalogUnavailable | None] = (float("-inf"), None)
@@ -265,9 +275,12 @@ class Catalog:
             if changes is not None:
                 await self._follow(changes)
             self._stale_at = began_at + STALE_S
+            since = self._under_way_since()
+            while self._followed and self._followed[0][0] <= followed and self._followed[0][1] < since:
+                self._settled, _ = self._followed.popleft()
             async with self._connection() as conn:
-                # What was followed a second ago: its last appends have landed by now.
-                await self._report(conn, followed, began_at)
+                # What is closed for appends is looked at then: the last ones have landed by now.
+                await self._report(conn, self._settled, began_at)
                 await self._note_use(conn, began_at)
         except CatalogUnavailable as error:
             return began_at, error
@@ -282,7 +295,8 @@ class Catalog:
                 self._declared.clear()
                 self._named.clear()
                 self._handles.clear()
-                self._revision = -1
+                self._followed.clear()
+                self._revision = self._settled = -1
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
             specs = await conn.fetch(statement("changed_specs"), self._revision)
             closing = await conn.fetch("SELECT tenant, document FROM spec_closing WHERE expires_at > now()")
@@ -302,6 +316,8 @@ class Catalog:
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
         self._forget(handles)
+        if changes.revision != self._revision:
+            self._followed.append((changes.revision, self._clock()))
         self._revision = changes.revision
 
     def _forget_tenants(self, gone: set[UUID]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -75,6 +76,16 @@ class PartitionWorkers:
     committer: Committer
     reader: Reader
     connection: CommitConnection
+
+    def deadlines(self) -> Iterator[float]:
+        """Of the oldest appends that are not settled. Of a halted partition none will be before an operator
+        has acted."""
+        outstanding = self.sequencer.outstanding
+        outstanding.let_go()
+        if outstanding:
+            yield outstanding[0].deadline
+        if self.partition.halted is None:
+            yield from self.committer.deadlines()
 
 
 class _LaneOf(dict[bytes, PartitionWorkers]):
@@ -215,6 +226,12 @@ class Log:
         """One that was decided on the state that another append leaves (Link); what else it may be told,
         `append` says. `deadline` is by the loop's clock."""
         self._lane_of[append.stream.tenant].sequencer.submit_linked(append, waiter, link, deadline)
+
+    def under_way_since(self) -> float:
+        """When the oldest append was taken on that has no outcome, or may still be committed whatever it was
+        told; by the loop's clock. Infinite where there is none."""
+        deadlines = (each for lane in self._lanes for each in lane.deadlines())
+        return min(deadlines, default=math.inf) - self._limits.append_deadline_s
 
     async def settled(self, retry: Retry) -> Appended | Mismatch | None:
         """The receipt of an append that is committed already, and settled, whatever the spec says of it by

@@ -551,6 +551,23 @@ async def test_a_gateway_says_that_it_follows_only_a_refresh_later_when_its_last
     assert await pool.fetchval("SELECT revision FROM catalog_reader") == revision
 
 
+async def test_a_gateway_that_has_appends_under_way_says_so_once_they_are_settled(
+    pool: asyncpg.Pool, clock: Clock, tenant: Tenant
+) -> None:
+    since = clock.now
+    catalog = Catalog(pool, clock=clock, under_way_since=lambda: since)
+    clock.now += 1
+    for reported in (-1, -1):
+        await catalog.refresh()
+        assert await pool.fetchval("SELECT revision FROM catalog_reader") == reported
+    since, first = clock.now + 1, await pool.fetchval("SELECT revision FROM catalog_clock")
+    clock.now += 2
+    await keys.create(pool, tenant, Scope.READ)  # the next revision, from a moment on that is not over
+    for _ in range(2):
+        await catalog.refresh()
+        assert await pool.fetchval("SELECT revision FROM catalog_reader") == first
+
+
 async def test_gateways_that_were_killed_are_forgotten_after_a_day(
     catalog: Catalog, pool: asyncpg.Pool
 ) -> None:

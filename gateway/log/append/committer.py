@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from gateway.log.append.journal import CannotHelp, Journal, quarantine
 from gateway.log.append.pending import Pending, SequencedBatch
@@ -86,6 +86,12 @@ class Committer:
         """Whether the next events of the partition are being committed by this gateway, without waiting for
         another."""
         return self._run is not None and self._run.before[0] <= self._partition.committed_seq
+
+    def deadlines(self) -> Iterator[float]:
+        """Of the oldest append of each call that is not committed."""
+        for each in (self._run, *self._queue):
+            if each is not None and each.pendings:
+                yield each.pendings[0].deadline
 
     def put(self, sequenced: SequencedBatch) -> None:
         if self._run is not None:
