@@ -65,6 +65,10 @@ class TooManyKeys(CatalogError):
     """A key, or its tenant, has made all the living ones that it may."""
 
 
+class MakerEnded(CatalogError):
+    """The key that is to make another one has ended, which its gateway did not know yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A key as lists show it: times in UTC, None for never. `status` is live, expired or revoked."""
@@ -95,7 +99,7 @@ async def create(
     entropy: tokens.Entropy = secrets.token_bytes,
 ) -> Minted:
     """A new key of this tenant, narrowed to `only`. One that is `made_by` another ends when that one does.
-    Raises CatalogError where the name or the time can't be, and TooManyKeys."""
+    Raises CatalogError where the name or the time can't be, TooManyKeys and MakerEnded."""
     if len(name) > NAME_CHARS_MAX or not name.isprintable():
         raise CatalogError(f"a key's name has at most {NAME_CHARS_MAX} characters, all printable")
     if expires_in is not None and not timedelta(0) < expires_in <= LIFETIME_MAX:
@@ -104,6 +108,7 @@ async def create(
         raise CatalogError(f"a key of scope {scope.text} can't be narrowed: take read or write")
     origin = _Origin(None, only.names if only else None, made_by)
     async with change(database) as (conn, revision):
+        await _require_living(conn, made_by)
         if made_by is not None:
             if await conn.fetchval(statement("made_keys"), made_by) >= MADE_MAX:
                 raise TooManyKeys(
@@ -125,11 +130,13 @@ async def rotate(
     successor ends with the key `made_by`; without one, with the key that made the old one.
 
     Raises CatalogError where there is no such key, and NotRotated unless it is live, and where it has a
-    living predecessor or successor: two at a time, so that it stays clear of which one is in use.
+    living predecessor or successor: two at a time, so that it stays clear of which one is in use. Raises
+    TooManyKeys and MakerEnded.
     """
     if grace is not None and not timedelta(0) <= grace <= LIFETIME_MAX:
         raise CatalogError("the grace of a rotated key is not negative, and at most a hundred years")
     async with change(database) as (conn, revision):
+        await _require_living(conn, made_by)
         old = await _one(conn, handle)
         if old["status"] != "live":
             raise NotRotated(f"key {handle} is {old['status']}: create a new one instead")
@@ -199,6 +206,12 @@ def _listed(rows: Iterable[Any]) -> list[Listed]:
         )
         for row in rows
     ]
+
+
+async def _require_living(conn: Any, made_by: str | None) -> None:
+    """Raises MakerEnded: what it made has ended with it, and what it would make would not."""
+    if made_by is not None and not await conn.fetch(statement("living_keys"), [made_by]):
+        raise MakerEnded(f"key {made_by} has ended")
 
 
 async def _make_room(conn: Any, tenant: Tenant) -> None:

@@ -114,6 +114,20 @@ async def test_no_grace_at_all_ends_the_old_key_at_once(conn: asyncpg.Connection
     assert await statuses(conn) == {old.handle: "expired", new.handle: "live"}
 
 
+async def test_a_key_that_has_ended_makes_none_however_soon_after(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    revoked, expired, other = [await keys.create(conn, tenant, Scope.ADMIN) for _ in range(3)]
+    await keys.revoke(conn, revoked.handle)
+    await expire(conn, expired)
+    for ended in (revoked, expired):
+        with pytest.raises(keys.MakerEnded, match=f"key {ended.handle} has ended"):
+            await keys.create(conn, tenant, Scope.READ, made_by=ended.handle)
+        with pytest.raises(keys.MakerEnded):
+            await keys.rotate(conn, other.handle, made_by=ended.handle)
+    assert len(await keys.every(conn)) == 3
+
+
 async def test_never_more_than_two_are_live_at_a_time(conn: asyncpg.Connection, tenant: Tenant) -> None:
     first = await keys.create(conn, tenant, Scope.READ)
     second = await keys.rotate(conn, first.handle)

@@ -72,6 +72,19 @@ async def test_a_key_that_is_ended_ends_those_that_it_made(
     refused(await client.delete("/_/keys/nothere"), 404, "not_found")
 
 
+async def test_a_key_that_has_just_been_ended_elsewhere_leaves_none_behind(
+    client: httpx.AsyncClient, gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    leaked, other = await made(client, scope="admin"), await made(client, scope="read")
+    async with new_client(gateway.url, leaked["key"]) as thief:
+        await made(thief, scope="read")  # this gateway knows the key, and follows once a second
+        await keys.revoke(outbox, leaked["handle"])
+        refused(await thief.post("/_/keys", json={"scope": "admin"}), 401, "unauthorized")
+        refused(await thief.post(f"/_/keys/{other['handle']}/rotate"), 401, "unauthorized")
+    listed = (await client.get("/_/keys")).json()["keys"]
+    assert [each for each in listed if each["made_by"] == leaked["handle"] and each["status"] == "live"] == []
+
+
 async def test_a_key_is_rotated_and_both_work_until_the_old_one_ends(
     client: httpx.AsyncClient, gateway: Served, neighbour: httpx.AsyncClient
 ) -> None:

@@ -21,6 +21,7 @@ from gateway.catalog.model import CatalogError, Principal, Scope
 from gateway.catalog.narrowness import NAMES_MAX, Only, read_only
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.json_body import read_object
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
@@ -72,6 +73,8 @@ class Keys:
                 only=only,
                 made_by=principal.handle,
             )
+        except keys.MakerEnded as ended:
+            raise Refused(UNAUTHORIZED) from ended
         except keys.TooManyKeys as many:
             raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
         except UNANSWERED as error:
@@ -89,6 +92,8 @@ class Keys:
             if scope > principal.scope or handle == principal.handle:
                 raise Refused(_not_its_to_rotate(principal, scope))
             made = await keys.rotate(self._pool, handle, grace=grace, made_by=principal.handle)
+        except keys.MakerEnded as ended:
+            raise Refused(UNAUTHORIZED) from ended
         except keys.TooManyKeys as many:
             raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
         except keys.NotRotated as fault:
