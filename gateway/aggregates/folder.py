@@ -83,7 +83,7 @@ class Rules:
     aggregate_type: str
 
     def __call__(self, event_type: str) -> tuple[Rule, ...]:
-        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
+        declared = self.deployed.reading.aggregate_types.get(self.aggregate_type)
         found = declared.events.get(event_type) if declared is not None else None
         return () if found is None else found.rules
 

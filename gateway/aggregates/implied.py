@@ -135,7 +135,7 @@ class Judging(msgspec.Struct, eq=False):
     def _steps(self, at_once: int | None) -> _Steps:
         append, budgets = self.append, Budgets.of(self.bytes_max, at_once)
         self.work.taken = 0
-        types = self.deployed.spec.aggregate_types
+        types = self.deployed.reading.aggregate_types
         rows = _own_rows(append)
         spread = append.spread
         numbers = {append.stream: 0} if spread is None else {each: n for n, each in enumerate(spread.streams)}

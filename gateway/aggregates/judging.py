@@ -15,6 +15,7 @@ from gateway.events import Recorded, Stream
 from gateway.outcomes import RuleViolated
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
 from gateway.state.rules import Violation, judge
+from spec.model import Spec
 
 DeployedOf = Callable[[UUID], Deployed | None]
 """The spec by which a tenant's requests are checked, by the tenant's id."""
@@ -69,12 +70,17 @@ def refused_as_first(append: Append, deployed: Deployed, bytes_max: int) -> Rule
 def spec_of_tenant(deployed_of: DeployedOf, tenant: bytes) -> Deployed | None:
     """The tenant's spec, where any of its events has rules or implies others."""
     deployed = deployed_of(tenant_of(tenant))
-    return deployed if deployed is not None and (deployed.spec.ruled or deployed.spec.implies) else None
+    return deployed if deployed is not None and judges(deployed.reading) else None
+
+
+def judges(spec: Spec) -> bool:
+    """Whether any of its events has rules or implies others."""
+    return spec.ruled or spec.implies
 
 
 def implies(append: Append, deployed: Deployed) -> bool:
     """Whether it may write other events too."""
-    declared = deployed.spec.aggregate_types.get(append.stream.aggregate_type)
+    declared = deployed.reading.aggregate_types.get(append.stream.aggregate_type)
     if declared is None or not declared.implies:
         return False
     for each in append.events:
@@ -92,5 +98,5 @@ def spec_of_stream(deployed_of: DeployedOf, stream: Stream) -> Deployed | None:
 
 def is_ruled(stream: Stream, deployed: Deployed) -> bool:
     """Whether events of its type have rules."""
-    declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
+    declared = deployed.reading.aggregate_types.get(stream.aggregate_type)
     return declared is not None and declared.ruled

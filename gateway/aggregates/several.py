@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.aggregates.folder import Folder
 from gateway.aggregates.implied import BeingRemoved, Judged, Judging, RecordWanted, SchemaWork
-from gateway.aggregates.judging import DeployedOf
+from gateway.aggregates.judging import DeployedOf, judges
 from gateway.aggregates.record_before import record_before
 from gateway.appends import ANOTHER_HISTORY, Append, fits
 from gateway.aside import Aside, Busy
@@ -177,11 +177,11 @@ class _Turn:
 
 def is_judged(append: Append, deployed: Deployed) -> bool:
     """Whether an event of it has rules or implications."""
-    if not (deployed.spec.ruled or deployed.spec.implies):
+    if not judges(deployed.reading):
         return False
     for n, event in enumerate(append.events):
         stream = append.stream if append.spread is None else append.spread.stream_of(n)
-        declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
+        declared = deployed.reading.aggregate_types.get(stream.aggregate_type)
         found = None if declared is None else declared.events.get(event.type)
         if found is not None and (found.rules or found.implies):
             return True

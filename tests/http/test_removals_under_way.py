@@ -14,13 +14,15 @@ import httpx
 import pytest
 
 from gateway.catalog import closing
+from gateway.config import Config
+from gateway.log.read import cold
 from gateway.reactions import coordinator
 from tests.http import test_sagas
 from tests.http.test_schedules import fired
 from tests.http.webhooks import SOURCES, declared, open_hooks
 from tests.support.accounts import Account, open_account
 from tests.support.calls import append, appended, new_client, new_id, refused, until
-from tests.support.serving import Served
+from tests.support.serving import Served, serving
 
 POINTS: dict[str, Any] = {"aggregate_type": "loyalty", "id": "$.key", "event_type": "had_points"}
 SPEC: dict[str, Any] = {
@@ -154,3 +156,36 @@ async def test_states_are_read_as_before(
     async with removing(own_outbox, account, LEFT):
         assert await state(client, key) == {"n": 2}
     assert await state(client, key) == {"n": 2}
+
+
+async def test_states_that_redis_is_not_asked_for_are_read_as_before(
+    client: httpx.AsyncClient,
+    account: Account,
+    own_config: Config,
+    own_outbox: asyncpg.Pool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cold, "_MISSES", 0)
+    monkeypatch.setattr(cold, "_LOOK_EVERY", 1000)
+    key = new_id()
+    await appended(client, "order", key, "was_counted", {"by": 2})
+    async with (
+        serving(own_config) as second,
+        new_client(second.url, account.admin) as other,
+        removing(own_outbox, account, LEFT),
+    ):
+        await other.get(f"/order/{key}/length")
+        assert await state(other, key) == {"n": 2}
+
+
+async def test_filters_still_name_it(
+    client: httpx.AsyncClient, account: Account, own_outbox: asyncpg.Pool
+) -> None:
+    await appended(client, "order", new_id(), "was_counted", {"by": 2})
+    wanted = {"filter": {"types": ["order"], "event_types": ["was_counted"]}, "target": {"type": "pull"}}
+    async with removing(own_outbox, account, LEFT):
+        feed = await client.get("/_/feed?event_types=was_counted")
+        assert [each["type"] for each in feed.json()["events"]] == ["was_counted"]
+        assert (await client.put("/_/subscriptions/counts", json=wanted)).status_code == 201
+        made = await client.post("/_/keys", json={"scope": "read", "only": ["order.was_counted"]})
+        assert made.status_code == 201

@@ -127,7 +127,7 @@ class FeedQuery:
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
             return None, b""
-        return None if query.boolean("include_undeclared") else deployed.spec, deployed.salt
+        return None if query.boolean("include_undeclared") else deployed.reading, deployed.salt
 
     def _tagged(self, principal: Principal, query: Parameters, items: Items) -> Items:
         """With `tags`, which are one item: where the body has items, each of them has to have these too."""
@@ -142,7 +142,7 @@ class FeedQuery:
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
             return None
-        types = deployed.spec.aggregate_types
+        types = deployed.reading.aggregate_types
         events = frozenset([name for each in types.values() for name in each.events])
         return Known(deployed.revision, frozenset(types), events)
 

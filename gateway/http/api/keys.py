@@ -143,7 +143,7 @@ class Keys:
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
             return
-        types = deployed.spec.aggregate_types
+        types = deployed.reading.aggregate_types
         for name in only.all_types:
             if name not in types:
                 why = f"The spec declares no aggregate type {name!r}{nearest(name, types)}."

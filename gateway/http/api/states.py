@@ -232,7 +232,7 @@ def following(
     limit, stream = 0 if unseen else page_limit(folded), subject.stream
     enough = None
     if narrow:
-        declared = subject.deployed.spec.aggregate_types.get(stream.aggregate_type)
+        declared = subject.deployed.reading.aggregate_types.get(stream.aggregate_type)
         enough = _DATA if declared is None else Narrow(declared.folds_apart, declared.folds_metadata)
     return Range(stream, length + 1, last, limit, known=length, narrow=enough)
 

@@ -131,9 +131,9 @@ class SubscriptionPaths:
             for key in ("types", "event_types")
             for given in [filtered[key] if isinstance(filtered.get(key), list) else []]
         )
-        refusal = undeclared_name(deployed.spec, types, event_types)
+        refusal = undeclared_name(deployed.reading, types, event_types)
         if refusal is None and isinstance(listed := filtered.get("items"), list):
-            read = read_items(listed, deployed.spec, deployed.salt, "filter.items")
+            read = read_items(listed, deployed.reading, deployed.salt, "filter.items")
             refusal = read if isinstance(read, Refusal) else None
         if refusal is not None:
             raise Refused(refusal)
@@ -155,7 +155,7 @@ class SubscriptionPaths:
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         found = await self._subscriptions.waiting(_tenant(request), name, state, limit)
         deployed = self._catalog.deployed(_tenant(request))
-        asked = wanted(query, None if deployed is None else deployed.spec)
+        asked = wanted(query, None if deployed is None else deployed.reading)
         read = ReadAnswer(encode({"ok": True, "waiting": _there(found, name)}))
         return json_response(200, (await self._named.told(_tenant(request).bytes, read, asked)).body)
 
