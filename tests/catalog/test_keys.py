@@ -114,6 +114,18 @@ async def test_no_grace_at_all_ends_the_old_key_at_once(conn: asyncpg.Connection
     assert await statuses(conn) == {old.handle: "expired", new.handle: "live"}
 
 
+async def test_keys_end_with_the_one_that_made_them_also_where_a_grace_ends_that(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    first = await keys.create(conn, tenant, Scope.ADMIN)
+    second = await keys.create(conn, tenant, Scope.WRITE, made_by=first.handle)
+    third = await keys.create(conn, tenant, Scope.READ, made_by=second.handle, expires_in=HOUR)
+    await keys.rotate(conn, first.handle, grace=2 * HOUR)
+    listed = {key.handle: key.expires_at for key in await keys.every(conn)}
+    assert listed[second.handle] == listed[first.handle] is not None
+    assert listed[third.handle] == third.expires_at
+
+
 async def test_a_key_that_has_ended_makes_none_however_soon_after(
     conn: asyncpg.Connection, tenant: Tenant
 ) -> None:

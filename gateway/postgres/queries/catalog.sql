@@ -184,8 +184,15 @@ UPDATE partition_log SET epoch = epoch + 1, owner = '' WHERE p = $1
 
 
 -- name: end_key
--- Ends a key after its grace, never later than it ends anyway. $1 handle, $2 grace, $3 the clock's revision.
-UPDATE api_key SET expires_at = least(expires_at, now() + $2::interval), changed = $3 WHERE handle = $1
+-- Ends a key after its grace, never later than it ends anyway, and those that it made, and they. $1 handle, $2 grace,
+-- $3 the clock's revision.
+WITH RECURSIVE ending AS (
+    SELECT handle FROM api_key WHERE handle = $1
+    UNION
+    SELECT k.handle FROM api_key k JOIN ending ON k.made_by = ending.handle
+)
+UPDATE api_key SET expires_at = least(expires_at, now() + $2::interval), changed = $3
+WHERE handle IN (SELECT handle FROM ending)
 
 
 -- name: adopt_types
