@@ -341,8 +341,10 @@ class ConsoleHere:
 
 
 def _head_with(key: str, scope: Scope) -> Head:
-    """As if this key had been sent."""
-    return Head({"headers": [(b"authorization", b"Bearer " + key.encode())], "client": scope.get("client")})
+    """As if this key had been sent, by the same client."""
+    forwarded = [each for each in scope["headers"] if each[0] == b"x-forwarded-for"]
+    headers = [(b"authorization", b"Bearer " + key.encode()), *forwarded]
+    return Head({"headers": headers, "client": scope.get("client")})
 
 
 def _secret(head: Head) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib.resources import files
+from ipaddress import ip_network
 
 import asyncpg
 import httpx
@@ -16,6 +18,7 @@ from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.console.sessions import SESSIONS_OF_KEY_MAX
 from gateway.console.site import FIELDS_MAX, SIGN_IN_BYTES_MAX
+from gateway.names import tokens
 from tests.http.lag import holds_up_no_other
 from tests.http.raw import ask, request
 from tests.support.accounts import Account, revoked
@@ -232,6 +235,23 @@ async def test_unknown_sessions_are_limited_and_delay_no_key(config: Config, sho
         assert sorted([each.status_code for each in answers]) == [303, 303, 303, 429, 429, 429]
         assert all(each.headers["retry-after"] for each in answers if each.status_code == 429)
         assert (await client.get("/_/tenant")).status_code == 200
+
+
+async def test_wrong_keys_count_for_the_client_and_not_for_its_proxy(config: Config) -> None:
+    behind = replace(config, unknown_keys_per_min=2, trusted_proxies=(ip_network("127.0.0.0/8"),))
+    async with (
+        serving(behind) as strict,
+        httpx.AsyncClient(
+            base_url=strict.url, headers={"origin": strict.url}, trust_env=False, verify=False
+        ) as person,
+    ):
+
+        async def tried(address: str) -> int:
+            wrong, headers = tokens.mint("AAAAAAAA", secrets.token_bytes), {"x-forwarded-for": address}
+            return (await person.post(SIGN_IN, data={"key": wrong}, headers=headers)).status_code
+
+        assert [await tried("192.0.2.1") for _ in range(3)] == [401, 401, 429]
+        assert await tried("192.0.2.2") == 401
 
 
 async def test_without_the_setting_there_is_no_console(config: Config, shop: Account) -> None:
