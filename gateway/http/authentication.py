@@ -17,6 +17,7 @@ from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.addresses import Addresses
 from gateway.http.bounds import Bounded, Limited, Received, look_ups_of
+from gateway.http.late_bodies import looked_at_late
 from gateway.http.request import TICKETED, Head, Receive, Refused
 from gateway.http.request import Scope as AsgiScope
 from gateway.http.routes import Route
@@ -234,12 +235,14 @@ class Authenticator:
 
     @contextmanager
     def served(
-        self, principal: Principal, scope: Scope, receive: Receive, *, by_spec: bool = True
+        self, head: Head, principal: Principal, scope: Scope, receive: Receive, *, by_spec: bool = True
     ) -> Iterator[Receive]:
         """From `begin` to `end`. By what it gives, the request's body is received and counted: for those who
-        hold it whole. Raises Refused as `begin` does."""
+        hold it whole. A key that ends before a body that comes slowly opens nothing. Raises Refused as
+        `begin` does."""
         self.begin(principal, scope, by_spec=by_spec)
-        received = Received(self._bodies, principal.handle, receive)
+        late = looked_at_late(receive, partial(self.principal, head))
+        received = Received(self._bodies, principal.handle, late)
         try:
             yield received.receive
         finally:

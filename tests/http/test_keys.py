@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from gateway.catalog import keys
+from gateway.http import late_bodies
+from tests.http.raw import connected, request
 from tests.support.accounts import Account
 from tests.support.calls import (
     ACTOR,
@@ -405,3 +407,21 @@ async def test_keys_that_ended_are_forgotten(
         assert [each["handle"] in there for each in ended] == [each in kept for each in ended]
     monkeypatch.setattr(keys, "ENDED_MAX", 2)
     refused(await client.post("/_/keys", json={"scope": "read"}), 429, "rate_limited")
+
+
+async def test_a_key_that_ends_before_the_body_that_it_sends_slowly_opens_nothing(
+    client: httpx.AsyncClient, gateway: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_bodies, "LATE_S", 0.0)
+    leaked, key = await made(client, scope="write"), new_id()
+    sent = request("POST", f"/order/{key}/was_noted", leaked["key"], json.dumps(envelope(1)).encode())
+    async with connected(gateway.port) as slow:
+        async with new_client(gateway.url, leaked["key"]) as thief:
+            await appended(thief, "order", new_id(), "was_noted")
+        await slow.send(sent[:-2])
+        assert (await client.delete(f"/_/keys/{leaked['handle']}")).status_code == 200
+        await slow.send(sent[-2:])
+        answer = await slow.answer(b"POST")
+        assert answer is not None
+        assert (answer.status, answer.code) == (401, "unauthorized")
+    assert (await client.get(f"/order/{key}/length")).json()["length"] == 0

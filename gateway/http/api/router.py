@@ -109,7 +109,7 @@ class AggregateRouter:
         if route is None or route.scope is None:
             await response.allowed_only(send, method, allow)
             return
-        with self._callers.served(principal, route.scope, receive) as counted:
+        with self._callers.served(head, principal, route.scope, receive) as counted:
             require_narrow(principal, route)
             require_declared(scope["query_string"], route.query)
             whole_type = contents or (route.method, route.path) in _LISTS

@@ -166,7 +166,8 @@ class System:
             await self._webhooks(scope, receive, send)
             return
         open_to_all = raw_path.startswith(_HEALTH)
-        principal = None if open_to_all else await self._callers.principal(Head(scope))
+        head = Head(scope)
+        principal = None if open_to_all else await self._callers.principal(head)
         found = find_system(raw_path)
         if found is None:
             raise Refused(response.no_such_route())
@@ -180,7 +181,7 @@ class System:
         if principal is None or route.scope is None:
             await (await self._whole[at](Request(scope, receive)))(scope, receive, send)
             return
-        with self._callers.served(principal, route.scope, receive, by_spec=route.by_spec) as counted:
+        with self._callers.served(head, principal, route.scope, receive, by_spec=route.by_spec) as counted:
             require_narrow(principal, route)
             require_declared(scope["query_string"], route.query)
             if (streaming := self._streaming.get(at)) is not None:
