@@ -7,22 +7,26 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from uuid import UUID
 
 import asyncpg
 import httpx
 import pytest
 
-from tests.support.accounts import Account
+from tests.http.raw import connected, request
+from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import (
     ACTOR,
     JSON,
     NDJSON,
     append,
     appended,
+    batch,
     envelope,
     events_of,
     length_of,
+    new_client,
     new_event_id,
     new_id,
     refused,
@@ -396,3 +400,30 @@ async def test_what_one_gateway_acknowledged_every_gateway_shows(
         assert (await client.get(f"{other}/length")).json()["length"] == length
         assert (await client.get(other)).json()["data"] == {"n": length}
         assert (await client.get(f"{other}/events/{length}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/order/{id}/was_noted", "/order/{id}", "/_/import?type=order&event=was_noted"]
+)
+async def test_a_body_that_comes_slowly_is_judged_by_the_spec_of_when_it_is_whole(
+    gateway: Served, outbox: asyncpg.Pool, path: str
+) -> None:
+    tenant, key = await open_account(outbox), new_id()
+    spec = deepcopy(SPEC)
+    spec["aggregate_types"]["order"]["events"]["was_noted"]["schema"] = {"type": "integer"}
+    body = json.dumps({"data": {"a": 1}, "metadata": {"actor": ACTOR}}).encode()
+    kind = b"application/json"
+    if path == "/order/{id}":
+        body = json.dumps(batch(("was_noted", {"a": 1}))).encode()
+    elif "import" in path:
+        body, kind = b'{"a":1}', b"application/x-ndjson"
+    sent = request("POST", path.replace("{id}", key), tenant.admin, body, content_type=kind)
+    async with new_client(gateway.url, tenant.admin) as client, connected(gateway.port) as slow:
+        assert (await client.get("/order/global")).status_code == 200  # the key is known
+        await slow.send(sent[:-2])
+        assert (await client.put("/_/spec", json=spec)).status_code == 200
+        await slow.send(sent[-2:])
+        answer = await slow.answer(b"POST")
+        assert answer is not None
+        assert b"schema_violation" in answer.body
+        assert (await client.get(f"/order/{key}/length")).json()["length"] == 0

@@ -151,27 +151,26 @@ class Appends:
         names: PathParams,
     ) -> None:
         deployed = self._catalog.deployed(principal.tenant.id)
-        spec = None if deployed is None else deployed.spec
-        place = (
-            minting_address(spec, names.aggregate_type, minted_key)
-            if names.minting
-            else _address(spec, names)
-        )
+        place, body = _place(deployed, names), None
         read = read_asked(headers)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
         call = Call(principal, head, names, asked, correlation_id)
+        if not isinstance(place, Refusal) and not isinstance(read, Refusal):
+            unreadable = check_json_body(head, self._body_bytes_max)
+            if unreadable is not None:
+                await _send(send, call, refused(unreadable))
+                return
+            body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
+            if self._catalog.deployed(principal.tenant.id) is not deployed:  # the body came slowly
+                deployed = self._catalog.deployed(principal.tenant.id)
+                place = _place(deployed, names)
         if isinstance(place, Refusal) or isinstance(read, Refusal):
             refusal = place if isinstance(place, Refusal) else read
             assert isinstance(refusal, Refusal)
-            await self._refuse_by_head(call, refusal, receive, send)
+            await self._refuse_by_head(call, refusal, body, receive, send)
             return
-        unreadable = check_json_body(head, self._body_bytes_max)
-        if unreadable is not None:
-            await _send(send, call, refused(unreadable))
-            return
-        body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
-        assert deployed is not None
+        assert deployed is not None and body is not None
         if names.minting:
             meant = await self._meant(principal, place, body)
             if isinstance(meant, Refusal):
@@ -300,13 +299,15 @@ class Appends:
             return answer
         return msgspec.structs.replace(answer, body=render.with_aliases(answer.body, told))
 
-    async def _refuse_by_head(self, call: Call, refusal: Refusal, receive: Receive, send: Send) -> None:
-        """Path or headers are refused. The body is read where it can change the answer: the request may
-        repeat one that an earlier spec accepted, or a batch may name event types that are looked at first."""
+    async def _refuse_by_head(
+        self, call: Call, refusal: Refusal, body: bytes | None, receive: Receive, send: Send
+    ) -> None:
+        """Path or headers are refused. The body is read, if it is not yet, where it can change the answer:
+        the request may repeat one that an earlier spec accepted, or a batch may name event types that are
+        looked at first."""
         names, tenant, retry, spec = call.names, call.principal.tenant.id, None, None
         batch = names.event_type is None
-        body = None
-        if batch or refusal.code in SPEC_REFUSALS:
+        if body is None and (batch or refusal.code in SPEC_REFUSALS):
             body = await self._readable_body(call.head, receive)
         if body is not None:
             deployed = self._catalog.deployed(tenant)
@@ -367,6 +368,13 @@ def lines_of(
     if answer.retry_after_s is not None:
         lines += f"retry-after: {answer.retry_after_s}\r\n"
     return lines.encode()
+
+
+def _place(deployed: Deployed | None, names: PathParams) -> Address | Refusal:
+    spec = None if deployed is None else deployed.spec
+    if names.minting:
+        return minting_address(spec, names.aggregate_type, minted_key)
+    return _address(spec, names)
 
 
 def _address(spec: Spec | None, names: PathParams) -> Address | Refusal:

@@ -125,6 +125,9 @@ class Imports:
         if refusal is not None:
             raise Refused(refusal)
         body = await read_body(request.receive, self._config.body_bytes_max, self._config.body_timeout_s)
+        if self._catalog.deployed(tenant) is not deployed:  # the body came slowly
+            deployed = self._catalog.deployed(tenant)
+            asked = _asked(request, deployed)
         correlation_id = bytes.fromhex(correlation_id_of(head).replace("-", ""))
         context = self._contexts.of(tenant, deployed, correlation_id, importing=asked.actor is None)
         work = partial(_read, asked, deployed, context, body)
