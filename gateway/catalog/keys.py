@@ -118,6 +118,14 @@ async def create(
         return await _insert(conn, tenant, scope, name, expires_in, origin, revision, entropy)
 
 
+async def first(
+    conn: Any, tenant: Tenant, revision: int, *, entropy: tokens.Entropy = secrets.token_bytes
+) -> Minted:
+    """The first key of a tenant that is made within the same `change`."""
+    origin = _Origin(None, None, None)
+    return await _insert(conn, tenant, Scope.ADMIN, "first key", None, origin, revision, entropy)
+
+
 async def rotate(
     database: Database,
     handle: str,

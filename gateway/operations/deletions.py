@@ -14,8 +14,8 @@ from uuid import UUID
 
 import asyncpg
 
+from gateway.catalog.closing import READER_GONE_S
 from gateway.catalog.database import statement
-from gateway.catalog.model import STALE_S
 from gateway.catalog.tag_deletion import delete_tags
 from gateway.events import Stream
 from gateway.log.log import Log
@@ -52,7 +52,7 @@ class Deletions:
 
     async def run_once(self) -> None:
         """Deletes what is due. Raises UNANSWERED and RedisTrouble."""
-        for row in await self._pool.fetch(statement("deletable"), STALE_S):
+        for row in await self._pool.fetch(statement("deletable"), READER_GONE_S):
             tenant = UUID(bytes=row["tenant"].bytes)
             await self._delete(tenant)
             logger.info("tenant_deleted", extra={"tenant": str(tenant)})

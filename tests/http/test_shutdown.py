@@ -14,7 +14,10 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog.imports import Import
 from gateway.config import Config
+from gateway.http.api.deliveries import Deliveries
+from gateway.inbound.replayer import Replayer
 from tests.http.raw import connected, request
 from tests.support.accounts import Account
 from tests.support.calls import (
@@ -127,6 +130,45 @@ async def test_a_stop_that_waits_no_longer_still_answers(own_config: Config, own
         answer = await connection.answer(b"POST")
         assert answer is not None
         assert (answer.status, answer.code) == (503, "not_committed")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("/_/import?type=order&event=was_noted", b'{"a":1}', b"application/x-ndjson"),
+        ("/_/deliveries/replay", b'{"ids":["a0000000-0000-4000-a000-000000000001"]}', b"application/json"),
+    ],
+    ids=["import", "replay"],
+)
+async def test_what_may_have_been_appended_is_not_said_never_to_appear(
+    own_config: Config,
+    own_tenant: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    body: bytes,
+    kind: bytes,
+) -> None:
+    """Of a request of many appends some are committed when the gateway waits no longer for it."""
+    under_way = asyncio.Event()
+
+    async def known(_deliveries: Deliveries, _request: object, ids: list[str]) -> list[bytes]:
+        return [UUID(each).bytes for each in ids]
+
+    async def hanging(*_: object) -> None:
+        under_way.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Import, "appended", hanging)
+    monkeypatch.setattr(Deliveries, "_known", known)
+    monkeypatch.setattr(Replayer, "replay", lambda *_, again: hanging())
+    async with asyncio.timeout(40), contextlib.AsyncExitStack() as open_until_then:
+        async with serving(replace(own_config, shutdown_grace_s=1)) as served:
+            connection = await open_until_then.enter_async_context(connected(served.port))
+            await connection.send(request("POST", path, own_tenant.admin, body, content_type=kind))
+            await under_way.wait()
+        answer = await connection.answer(b"POST")
+        assert answer is not None
+        assert (answer.status, answer.code) == (504, "outcome_unknown")
 
 
 async def test_a_client_that_goes_in_the_middle_of_its_body_leaves_nothing_behind(

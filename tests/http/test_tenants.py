@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -19,7 +19,9 @@ from gateway.catalog import keys, tag_deletion, tenants
 from gateway.catalog.database import change
 from gateway.catalog.model import Scope
 from gateway.config import Config
+from gateway.log.log import Log
 from gateway.operations.audit import audit
+from gateway.operations.deletions import Deletions
 from gateway.operations.place import open_place
 from tests.support.accounts import SPEC, Account
 from tests.support.calls import append, appended, bulk, bulk_line, new_client, new_id, refused, until
@@ -73,6 +75,23 @@ async def provisioned(operator: httpx.AsyncClient, name: str) -> tuple[str, str]
     told = made.json()
     assert (told["id"], told["name"], told["status"]) == (tenant_id, name, "active")
     return tenant_id, told["key"]
+
+
+async def test_a_tenant_is_provisioned_with_its_first_key_or_not_at_all(
+    operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, lost = asyncpg.Connection.fetchrow, iter([asyncpg.ConnectionDoesNotExistError("gone")])
+
+    async def losing(conn: asyncpg.Connection, query: str, *args: Any, **more: Any) -> Any:
+        for trouble in lost if "INSERT INTO api_key" in query else ():
+            raise trouble
+        return await connection(conn, query, *args, **more)
+
+    monkeypatch.setattr(asyncpg.Connection, "fetchrow", losing)
+    path = f"/_/tenants/{uuid7()}"
+    refused(await operator.put(path, json={"name": "once-more"}), 503, "unavailable")
+    again = await operator.put(path, json={"name": "once-more"})
+    assert (again.status_code, "key" in again.json()) == (201, True)
 
 
 async def test_a_provisioned_tenant_has_the_callers_id_and_its_first_key_works(
@@ -286,3 +305,25 @@ class NoProgress:
     def advance(self, rows: int) -> None: ...
 
     def now(self, doing: str) -> None: ...
+
+
+async def test_nothing_is_deleted_while_a_gateway_that_is_silent_may_still_act(
+    own_outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[UUID] = []
+
+    async def begin(_: Deletions, tenant: UUID) -> None:
+        begun.append(tenant)
+
+    monkeypatch.setattr(Deletions, "_delete", begin)
+    deletions = Deletions(own_outbox, cast(Log, None), lambda: True)
+    tenant = await tenants.create(own_outbox, "silently-going")
+    await tenants.delete(own_outbox, tenant.id)
+    # It may have looked at the catalog within REPORT_S after its last word, and acts on that for STALE_S.
+    silent = "INSERT INTO catalog_reader VALUES (gen_random_uuid(), 0, now() - interval '6 seconds')"
+    await own_outbox.execute(silent)
+    await deletions.run_once()
+    assert begun == []
+    await own_outbox.execute("UPDATE catalog_reader SET seen_at = now() - interval '9 seconds'")
+    await deletions.run_once()
+    assert begun == [tenant.id]

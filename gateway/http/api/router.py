@@ -316,7 +316,14 @@ def _no_catalog(scope: AsgiScope) -> Refusal:
     return Refusal("unavailable", "Postgres does not answer, so no key can be checked. Try again shortly.")
 
 
+_APPEND_WITHIN = frozenset((b"/_/import", b"/_/deliveries/replay"))
+"""Of these, some events may be committed before the others are."""
+
+
 def _stopping(scope: AsgiScope) -> Refusal:
+    if scope["raw_path"].partition(b"?")[0] in _APPEND_WITHIN:
+        why = "This gateway is stopping. Send the request again: what is done by now is not done twice."
+        return Refusal("outcome_unknown", why)
     if _may_append(scope):
         return Refusal("not_committed", "The event will never appear: this gateway is stopping.")
     return Refusal("unavailable", "This gateway is stopping. Try again shortly.")

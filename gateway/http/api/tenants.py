@@ -21,7 +21,6 @@ from gateway.catalog import keys, tenants
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import change
 from gateway.catalog.model import Principal
-from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.tenants import TENANTS_PAGE_MAX, Standing
 from gateway.config import Config
 from gateway.errors import Refusal
@@ -70,11 +69,11 @@ class Tenants:
     async def put(self, request: Request) -> Response:
         """A tenant under the caller's own id, and its first key. The same again changes nothing."""
         tenant_id, name = _id(request), await self._name(request)
-        async with _refusing(), change(self._pool) as (conn, _):
-            tenant, made = await tenants.provided(conn, tenant_id, name)
         key = None
-        if made:
-            key = await _answered(keys.create(self._pool, tenant, KeyScope.ADMIN, name="first key"))
+        async with _refusing(), change(self._pool) as (conn, revision):
+            tenant, made = await tenants.provided(conn, tenant_id, name)
+            if made:
+                key = await keys.first(conn, tenant, revision)
         standing = await _answered(tenants.standing(self._pool, tenant_id))
         if key is None:
             return _answer(200, standing)
