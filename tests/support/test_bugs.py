@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -27,7 +28,9 @@ def test_exceptions_in_logs_of_gateways_and_relays_are_bugs(tmp_path: Path) -> N
     folder = tmp_path / "gateway-7"
     folder.mkdir()
     bug, foreseen, warning = lines()
-    (folder / "gateway.log").write_text(f"{foreseen}\n{bug}\n{warning}\n")
+    left = {"level": "error", "event": "task_failed", "reason": "Future exception was never retrieved"}
+    lost = json.dumps({**left, "exception": "ConnectionDoesNotExistError: connection was closed"})
+    (folder / "gateway.log").write_text(f"{foreseen}\n{bug}\n{lost}\n{warning}\n")
     (tmp_path / "relay-0.log").write_text(f"{bug}\n")
     (tmp_path / "gateway-1-earlier.log").write_text(f"{bug}\n")
     (tmp_path / "redis.log").write_text(f"{bug}\n")
