@@ -29,7 +29,10 @@ _TOO_LONG: Final = (("…", "This is too long to be compared here."),)
 def text_of(value: object) -> str:
     """JSON for people; in one line where it would have more than LAID_OUT_MAX. By C: `json` indents in
     Python, 100 ms for 256 KiB."""
-    text = msgspec.json.encode(value)
+    return _laid_out(msgspec.json.encode(value))
+
+
+def _laid_out(text: bytes) -> str:
     lines = text.count(b",") + 2 * (text.count(b"[") + text.count(b"{"))
     return (text if lines > LAID_OUT_MAX else msgspec.json.format(text, indent=2)).decode()
 
@@ -39,7 +42,7 @@ def changes(before: object, after: object) -> Sequence[Line]:
     old_json, new_json = msgspec.json.encode(before), msgspec.json.encode(after)
     if max(len(old_json), len(new_json)) > TEXT_CHARS_MAX:
         return _TOO_LONG if old_json != new_json else ()
-    old_text, new_text = text_of(before), text_of(after)
+    old_text, new_text = _laid_out(old_json), _laid_out(new_json)
     if max(len(old_text), len(new_text)) > TEXT_CHARS_MAX:
         return _TOO_LONG if old_text != new_text else ()
     old, new = old_text.split("\n"), new_text.split("\n")
