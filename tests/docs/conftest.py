@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import httpx
@@ -28,11 +29,13 @@ TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Reader:
-    """Does what a page says, on a fresh gateway that serves the example spec."""
+    """Does what a page says, on a fresh gateway that serves the example spec. `found` are variables whose
+    values are looked for at their first use."""
 
     url: str
     servers: Servers
     variables: dict[str, str]
+    found: dict[str, Callable[[], Awaitable[str]]] = field(default_factory=dict)
 
     async def follow_page(self, page: str) -> int:
         """Does every example of a page, named from the root of the project, in order; returns how many there
@@ -48,8 +51,9 @@ class Reader:
 
     async def follow(self, example: Example) -> None:
         """Fails where the answer is not as shown. `$POSITION` is the end of the feed at its first use."""
-        if "$POSITION" in example.command and "POSITION" not in self.variables:
-            self.variables["POSITION"] = await self._position()
+        for name, find in {"POSITION": self._position, **self.found}.items():
+            if f"${name}" in example.command and name not in self.variables:
+                self.variables[name] = await find()
         call = call_of(example.command.replace("http://127.0.0.1:8017", "$URL"), self.variables)
         hanging = None if example.hanging is None else getattr(self.servers, example.hanging)
         async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=False) as client:
@@ -63,11 +67,14 @@ class Reader:
                 hanging.resume()
             await until_ready(self.url)
 
+    async def ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """The answer's body, decoded."""
+        headers = dict(self.variables[name].split(": ") for name in ("AUTH", "JSON"))
+        async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
+            return (await client.request(method, self.url + path, headers=headers, content=body)).json()
+
     async def _position(self) -> str:
-        name, value = self.variables["AUTH"].split(": ")
-        async with httpx.AsyncClient(trust_env=False) as client:
-            page = await client.get(f"{self.url}/_/feed", headers={name: value})
-        text: str = page.json()["position"]
+        text: str = (await self.ask("GET", "/_/feed"))["position"]
         return text
 
 
