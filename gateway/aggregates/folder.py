@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -34,6 +33,7 @@ from gateway.state import (
     presenting,
 )
 from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.model import EventType
 from spec.rules import Rule
 
 KEPT_BYTES_MAX: Final = 72 * 1024 * 1024  # also of states as long as can be, with their errors
@@ -49,6 +49,7 @@ AT_ONCE_EVENTS: Final = 250
 LONG: Final = 500
 """So many events are folded rather than a kept state looked for."""
 _NONE: Final[Mapping[str, Handler]] = MappingProxyType({})
+_NO_EVENTS: Final[Mapping[str, EventType]] = MappingProxyType({})
 
 
 class Handlers:
@@ -75,16 +76,17 @@ class Handlers:
         return events if present is None else tuple([present(each) for each in events])
 
 
-@dataclass(frozen=True, slots=True)
 class Rules:
     """Which rules an event must keep, by one revision of the spec."""
 
-    deployed: Deployed
-    aggregate_type: str
+    __slots__ = ("_events",)
+
+    def __init__(self, deployed: Deployed, aggregate_type: str) -> None:
+        declared = deployed.reading.aggregate_types.get(aggregate_type)
+        self._events: Mapping[str, EventType] = _NO_EVENTS if declared is None else declared.events
 
     def __call__(self, event_type: str) -> tuple[Rule, ...]:
-        declared = self.deployed.reading.aggregate_types.get(self.aggregate_type)
-        found = declared.events.get(event_type) if declared is not None else None
+        found = self._events.get(event_type)
         return () if found is None else found.rules
 
 

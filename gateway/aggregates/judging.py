@@ -25,26 +25,26 @@ def at_once(
     tip: Folded, events: tuple[Recorded, ...], deployed: Deployed, bytes_max: int
 ) -> Folded | Violation | None:
     """None: it takes too long to be judged where everything else waits."""
-    aggregate_type = events[0].stream.aggregate_type
-    if not rules.is_light(tip, events, Rules(deployed, aggregate_type)):
-        return None
-    if not is_light(tip, events, Handlers(deployed, aggregate_type)):
+    rules_of, handler_of = _declared(events, deployed)
+    if not (rules.is_light(tip, events, rules_of) and is_light(tip, events, handler_of)):
         return None
     try:
-        return judgement(tip, events, deployed, bytes_max, AT_ONCE_LOOKS)
+        return judge(tip, handler_of.presented(events), rules_of, handler_of, bytes_max, AT_ONCE_LOOKS)
     except TakesLong:
         return None
 
 
 def judgement(
-    tip: Folded, events: tuple[Recorded, ...], deployed: Deployed, bytes_max: int, looks: int | None = None
+    tip: Folded, events: tuple[Recorded, ...], deployed: Deployed, bytes_max: int
 ) -> Folded | Violation:
-    """The state after the events, or the first rule that does not hold. Raises TakesLong where that takes
-    more than so many looks."""
+    """The state after the events, or the first rule that does not hold."""
+    rules_of, handler_of = _declared(events, deployed)
+    return judge(tip, handler_of.presented(events), rules_of, handler_of, bytes_max)
+
+
+def _declared(events: tuple[Recorded, ...], deployed: Deployed) -> tuple[Rules, Handlers]:
     aggregate_type = events[0].stream.aggregate_type
-    rules_of, handler_of = Rules(deployed, aggregate_type), Handlers(deployed, aggregate_type)
-    events = handler_of.presented(events)
-    return judge(tip, events, rules_of, handler_of, bytes_max, looks)
+    return Rules(deployed, aggregate_type), Handlers(deployed, aggregate_type)
 
 
 def _recorded(append: Append) -> tuple[Recorded, ...]:

@@ -78,6 +78,7 @@ class Ruled:
         )
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
+        self._due: dict[Lane, None] = {}
         self._settled: list[Asked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -168,15 +169,30 @@ class Ruled:
         if ruled:
             lane.waiting.append(asked)
             self._waiting_bytes += append.size_bytes + APPEND_BYTES
-            self._go_on(lane)
+            self._go_on_soon(lane)
         else:
             self._pass_on(lane, asked, deployed)
 
+    def _go_on_soon(self, lane: Lane) -> None:
+        """With all that comes meanwhile: one append takes half the time where it is judged behind others."""
+        if not self._due:
+            self._loop.call_soon(self._go_on_due)
+        self._due[lane] = None
+
+    def _go_on_due(self) -> None:
+        due, self._due = self._due, {}
+        ends = self._loop.time() + _AT_A_TIME_S
+        for lane in due:
+            if self._loop.time() > ends:
+                self._go_on_soon(lane)
+            else:
+                self._go_on(lane, ends)
+
     # -- one aggregate
 
-    def _go_on(self, lane: Lane) -> None:
+    def _go_on(self, lane: Lane, ends: float | None = None) -> None:
         """Judges what waits, as far as that can be done at once."""
-        ends = self._loop.time() + _AT_A_TIME_S
+        ends = ends or self._loop.time() + _AT_A_TIME_S
         while lane.waiting and not lane.busy:
             deployed = judging.spec_of_stream(self._deployed_of, lane.stream)
             asked, now = lane.waiting[0], self._loop.time()
@@ -319,7 +335,10 @@ class Ruled:
             else:
                 self._handed(asked)
         for lane in {asked.lane: None for asked in settled}:
-            self._go_on(lane)
+            if lane.waiting:
+                self._go_on(lane)
+            elif lane.idle:
+                self._rest(lane)
 
     def _handed(self, asked: Asked) -> None:
         lane, outcome = asked.lane, asked.outcome

@@ -21,7 +21,7 @@ from typing import Final, assert_never, cast
 
 import msgspec
 
-from gateway.events import Joined, Recorded
+from gateway.events import Event, Joined, Recorded
 from gateway.state.budget import OPERATIONS_A_LOOK, STATE_BYTES_MAX, Budget, Misfit, TooLarge
 from gateway.state.draft import FIELDS_MAX, Draft
 from gateway.state.operations import apply
@@ -266,8 +266,8 @@ class Folding:
         "_length",
         "_misfits",
         "_present",
-        "_too_large_at",
         "_updated",
+        "too_large_at",
     )
 
     def __init__(
@@ -281,7 +281,7 @@ class Folding:
         self._draft = Draft(decode_fields(before.data_json), len(before.data_json), bytes_max)
         self._misfits = _Misfits()
         self._length, self._created, self._updated = before.length, before.created_at_ms, before.updated_at_ms
-        self._too_large_at = before.too_large_at
+        self.too_large_at = before.too_large_at
         self._handler_of = handler_of
         self._handlers: dict[str, tuple[Handler, bool]] = {}
         self._present = present
@@ -310,24 +310,33 @@ class Folding:
 
     def add(self, recorded: Recorded, budget: Budget) -> None:
         """The next event. Raises TakesLong."""
-        event = recorded.event
-        self._length += 1
-        self._updated = event.recorded_at_ms
-        if self._created is None:
-            self._created = event.recorded_at_ms
-        if event.payload is None or self._too_large_at is not None:
+        if not self._changed_by(recorded.event):
             return
         if self._present is not None:
             self._misfits.recorded = recorded
             recorded = self._present(recorded, self._misfits.add_at, budget)
-            event = recorded.event
-        found = self._handlers.get(event.type) or self._handler(event.type)
-        payload, draft = event.payload or b"", self._draft
-        data = read(payload)
-        if found[1] and type(data) is dict and draft.surely_takes(data, len(payload)):
+        self._apply(recorded, read(recorded.event.payload or b""), budget)
+
+    def add_read(self, recorded: Recorded, data: Node, budget: Budget) -> None:
+        """The same of one that is of its type's present revision, and whose data were read before."""
+        if self._changed_by(recorded.event):
+            self._apply(recorded, data, budget)
+
+    def _changed_by(self, event: Event) -> bool:
+        """Counts it; whether it may change anything."""
+        self._length += 1
+        self._updated = event.recorded_at_ms
+        if self._created is None:
+            self._created = event.recorded_at_ms
+        return event.payload is not None and self.too_large_at is None
+
+    def _apply(self, recorded: Recorded, data: Node | None, budget: Budget) -> None:
+        event, draft = recorded.event, self._draft
+        handler, merges = self._handlers.get(event.type) or self._handler(event.type)
+        if merges and type(data) is dict and draft.surely_takes(data, len(event.payload or b"")):
             draft.fields.update(data)  # what nearly every event does, ten times as fast
-        elif not _applied(found[0], draft, recorded, data, budget, self._misfits):
-            self._too_large_at = recorded.version
+        elif not _applied(handler, draft, recorded, data, budget, self._misfits):
+            self.too_large_at = recorded.version
             draft.fields.clear()
 
     def folded(self) -> Folded:
@@ -340,7 +349,7 @@ class Folding:
             (*before.errors, *misfits.last)[-ERRORS_KEPT_MAX:] if misfits.total else before.errors,
             before.errors_total + misfits.total,
             encode(self._draft.fields),
-            self._too_large_at,
+            self.too_large_at,
         )
 
 

@@ -7,14 +7,18 @@ compares by, so that what is absent never removes anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import Any, Final, assert_never
 
+import msgspec
+from msgspec import Raw
+
 from gateway.state.budget import SPELLED_BYTES, Misfit
 from gateway.state.templates import View, found_at, value_of
-from gateway.state.values import Node, fields_of, items_of, length, plain, raw, spelled
+from gateway.state.values import Node, encode, fields_of, items_of, length, plain, raw, spelled
 from spec import handlers
 from spec.handlers import (
     EACH,
@@ -28,6 +32,7 @@ from spec.handlers import (
     Path,
     Predicate,
     Root,
+    Scalar,
     Step,
     Template,
 )
@@ -62,14 +67,16 @@ def _plain(node: Node) -> object:
     return plain(text)
 
 
+_SINGLE: Final = (Compare, Exists)
+
+
 def parts_of(predicate: Predicate) -> int:
     """How many tests it is made of."""
-    match predicate:
-        case handlers.All(parts) | handlers.Any(parts):
-            return 1 + sum(map(parts_of, parts))
-        case handlers.Not(part):
-            return 1 + parts_of(part)
-    return 1
+    if isinstance(predicate, _SINGLE):
+        return 1
+    if isinstance(predicate, handlers.Not):
+        return 1 + parts_of(predicate.part)
+    return 1 + sum(map(parts_of, predicate.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +87,56 @@ class Named:
     spellings: frozenset[str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, gc=False):
     """A value to compare."""
 
     value: object
-    form: str
-    items: frozenset[str] | None  # their forms, if it is a list
+    _form: str | None = None
+    _items: frozenset[str] | None = None
 
     @classmethod
     def of(cls, node: Node) -> Operand:
-        value = _plain(node)
-        items = frozenset(map(spelled, value)) if isinstance(value, list) else None
-        return cls(value, spelled(value), items)
+        return cls(_plain(node))
+
+    @property
+    def form(self) -> str:
+        """One spelling for equal values; made where it is asked for, since an order needs none."""
+        if self._form is None:
+            self._form = spelled(self.value)
+        return self._form
+
+    @property
+    def items(self) -> frozenset[str] | None:
+        """The forms of its items, if it is a list."""
+        if self._items is None and isinstance(self.value, list):
+            self._items = frozenset(map(spelled, self.value))
+        return self._items
 
 
-@dataclass(frozen=True, slots=True)
+@lru_cache(maxsize=1024)
+def _constant(kind: type, value: Scalar) -> tuple[int, Operand]:
+    """The length of a constant as JSON, and its operand. `kind` is its type: 1 equals True."""
+    text = Raw(encode(value))
+    return length(text), Operand.of(text)
+
+
+_CONSTANT_CHARS_MAX: Final = 256
+"""Longer texts are not remembered."""
+
+
+def _is_short(value: Scalar) -> bool:
+    return not isinstance(value, str) or len(value) <= _CONSTANT_CHARS_MAX
+
+
 class Where:
     """A test and what it compares with every item: what does not lead into the item is computed once."""
 
-    view: View
-    _fixed: dict[int, Operand | None] = field(default_factory=dict)  # by the id of the template
-    _is_fixed: dict[int, bool] = field(default_factory=dict)
+    __slots__ = ("_fixed", "_is_fixed", "view")
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._fixed: dict[int, Operand | None] = {}  # by the id of the template
+        self._is_fixed: dict[int, bool] = {}
 
     def named_by(self, predicate: Predicate) -> Named | None:
         """What it names, where it is one field of the item that equals a value which is the same for all:
@@ -124,20 +159,18 @@ class Where:
 
     def true(self, predicate: Predicate) -> bool:
         """The same of a test that is of no item."""
-        match predicate:
-            case Compare(by, left, right):
-                one, other = self._operand(left), self._operand(right)
-                return one is not None and other is not None and _COMPARE[by](one, other)
-            case Exists(path):
-                return found_at(path, self.view) is not None
-            case handlers.All(parts):
-                return all(map(self.true, parts))
-            case handlers.Any(parts):
-                return any(map(self.true, parts))
-            case handlers.Not(part):
-                return not self.true(part)
-            case _:
-                assert_never(predicate)
+        if isinstance(predicate, Compare):  # not by `match`, which takes as long as a short comparison
+            one, other = self._operand(predicate.left), self._operand(predicate.right)
+            return one is not None and other is not None and _COMPARE[predicate.by](one, other)
+        if isinstance(predicate, Exists):
+            return found_at(predicate.path, self.view) is not None
+        if isinstance(predicate, handlers.Not):
+            return not self.true(predicate.part)
+        if isinstance(predicate, handlers.All):
+            return all(map(self.true, predicate.parts))
+        if isinstance(predicate, handlers.Any):
+            return any(map(self.true, predicate.parts))
+        assert_never(predicate)
 
     def _operand(self, template: Template) -> Operand | None:
         if isinstance(template, Path) and template.root is Root.ITEM:
@@ -156,6 +189,11 @@ class Where:
         """None for an absent optional path. What is longer than a few fields counts as more than one test."""
         view = self.view
         view.size, view.parts = view.bound, 0
+        if isinstance(template, Constant) and _is_short(template.value):
+            kind: type = type(template.value)
+            size, operand = _constant(kind, template.value)
+            view.size += size
+            return operand
         value = value_of(template, view)
         size = view.size - view.bound
         if view.parts or size >= COMPARED_BYTES:
@@ -208,8 +246,11 @@ def _in_order(by: Callable[[Any, Any], bool]) -> Callable[[Operand, Operand], bo
     return compare
 
 
+_NUMBERS: Final = (int, Decimal)
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
 _COMPARE: Final[Mapping[Comparison, Callable[[Operand, Operand], bool]]] = complete(

@@ -17,10 +17,10 @@ import msgspec
 
 from gateway.events import Recorded
 from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
-from gateway.state.fold import Folded, fold_within
+from gateway.state.fold import Folded, Folding
 from gateway.state.predicates import Operand, Where, parts_of
 from gateway.state.templates import COPIED_BYTES, View, found_at
-from gateway.state.values import decode_fields, kind, plain, read
+from gateway.state.values import Node, kind, opened, plain
 from spec.handlers import Handler, Path, Template
 from spec.rules import Rule
 
@@ -34,16 +34,17 @@ numbers take longest, about a second; that is done beside everything else."""
 
 
 class _Test(Where):
-    """A rule's, which counts what it compares. `spent` is the append's."""
+    """The rules of an event, which count what they compare. `spent` is the append's."""
 
-    spent: list[int]
+    __slots__ = ("spent",)
 
     def __init__(self, view: View, spent: list[int]) -> None:
         super().__init__(view)
-        object.__setattr__(self, "spent", spent)
+        self.spent = spent
 
-    def _made(self, template: Template) -> Operand | None:
-        made = super()._made(template)
+    def _operand(self, template: Template) -> Operand | None:
+        """No rule looks at one template twice."""
+        made = self._made(template)
         self.spent[0] += self.view.size - self.view.bound
         if self.spent[0] > COMPARED_BYTES_MAX:
             raise Misfit(f"The rules of one append compare at most {COMPARED_BYTES_MAX} bytes.")
@@ -96,20 +97,18 @@ def judge_within(
     budgets: Budgets,
 ) -> Folded | Violation:
     """The same within budgets that several appends to several aggregates share."""
-    judging, folding = budgets.judging, budgets.folding
-    folded = 0
+    judging = budgets.judging
+    folding = Folding(before, handler_of, budgets.folding.bytes_max)
     for n, recorded in enumerate(events):
+        data = opened(recorded.event.payload or b"null")  # it was admitted
         rules = rules_of(recorded.event.type)
-        if not rules:
-            continue
-        if folded < n:
-            before = fold_within(before, events[folded:n], handler_of, folding)
-            folded = n
-        judging.work(len(before.data_json) // COPIED_BYTES)  # opened here, and made by the fold before
-        violation = _violation(n, recorded, before, rules, budgets.compared, judging)
-        if violation is not None:
-            return violation
-    return fold_within(before, events[folded:], handler_of, folding)
+        if rules:
+            judging.work(folding.size_at_most // COPIED_BYTES)  # opened here, and made by the fold before
+            violation = _violation(n, recorded, data, folding, rules, budgets.compared, judging)
+            if violation is not None:
+                return violation
+        folding.add_read(recorded, data, budgets.folding)
+    return folding.folded()
 
 
 _LIGHT_US: Final = 4_000
@@ -126,18 +125,23 @@ def is_light(before: Folded, events: Sequence[Recorded], rules_of: Callable[[str
 
 
 def _violation(
-    n: int, recorded: Recorded, before: Folded, rules: Sequence[Rule], spent: list[int], budget: Budget
+    n: int,
+    recorded: Recorded,
+    data: Node,
+    state: Folding,
+    rules: Sequence[Rule],
+    spent: list[int],
+    budget: Budget,
 ) -> Violation | None:
     budget.looks = 0
-    if before.too_large_at is not None:
-        why = f"At version {before.too_large_at} the state became longer than its limit."
+    if state.too_large_at is not None:
+        why = f"At version {state.too_large_at} the state became longer than its limit."
         return Violation(n, 0, f"This rule can't be judged. {why}")
-    data = read(recorded.event.payload or b"null")
-    assert data is not None  # it was admitted
-    view = View.of(recorded, data, decode_fields(before.data_json), budget)
+    view = View.of(recorded, data, state.fields, budget)
+    test = _Test(view, spent)
     for index, rule in enumerate(rules):
         try:
-            if not _Test(view, spent).true(rule.require):
+            if not test.true(rule.require):
                 return Violation(n, index, _sentence(rule, view))
         except Misfit as misfit:
             return Violation(n, index, f"This rule can't be judged. {misfit}")
