@@ -1,12 +1,13 @@
 """Two ways by turns, slice by slice, each with servers of its own: what the second costs, of the first.
 
-    python -m tests.bench.beside kept|key|projected|webhook [--slices 60] [--seconds 1] [--connections 64]
-        [--streams 1000]
-    python -m tests.bench.beside append|hot|key|events|state|webhook --before CHECKOUT
+    python -m tests.bench.beside kept|key|projected|ruled|webhook [--slices 60] [--seconds 1]
+        [--connections 64] [--streams 1000]
+    python -m tests.bench.beside append|hot|key|events|ruled|state|webhook --before CHECKOUT
 
 kept          appends by a gateway that keeps no states, and by one that does
 key           appends, and appends with an Idempotency-Key each
 projected     appends, and appends that a projection of two increments follows
+ruled         appends, and appends that two rules judge
 webhook       appends of 1 KB, and signed webhooks of that size, to 64 streams
 
 With --before, one row is sent to the gateway of an earlier checkout, which has a .venv, and to this one.
@@ -32,7 +33,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gateway.dev.gateway_process import COMMAND
-from tests.bench import kept, orders, projected, read, webhooks
+from tests.bench import kept, orders, projected, read, rules, webhooks
 from tests.bench.cpu import CpuMeter, family
 from tests.bench.http_load import deploy, fill, usual_headers
 from tests.bench.load import SERIAL, Traffic, drive
@@ -73,6 +74,13 @@ def _key(streams: int) -> Way:
     return replace(_append(streams), name="key", headers={"Idempotency-Key": f"bench-{SERIAL}"})
 
 
+def _ruled(streams: int) -> Way:
+    async def declare(served: Served, key: str) -> None:
+        rules.declare(served, key, orders.TYPE)
+
+    return replace(_append(streams), name="ruled", prepare=declare)
+
+
 def _kept(streams: int) -> tuple[Way, Way]:
     append = _append(streams)
     return replace(append, name="without", command=kept.WITHOUT), replace(append, name="kept")
@@ -111,6 +119,7 @@ PAIRS: MappingProxyType[str, Callable[[int], tuple[Way, Way]]] = MappingProxyTyp
             _append(streams),
             replace(_append(streams), name="projected", prepare=_project),
         ),
+        "ruled": lambda streams: (_append(streams), _ruled(streams)),
         "webhook": _webhook,
     }
 )
@@ -120,6 +129,7 @@ ROWS: MappingProxyType[str, Callable[[int], Way]] = MappingProxyType(
         "hot": lambda _: replace(_append(1), paths=[orders.append_path(orders.SINGLETON)]),
         "key": _key,
         "events": lambda _: _read("/events"),
+        "ruled": _ruled,
         "state": lambda _: _read(""),
         "webhook": lambda streams: _webhook(streams)[1],
     }

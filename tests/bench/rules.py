@@ -52,18 +52,19 @@ async def _append(
     paths = [orders.append_path(key) for key in keys]
     async with stand.gateway() as served:
         if ruled is not None:
-            _declare(served, stand, ruled)
+            declare(served, stand.key, ruled)
         return await post(options, connections, stand, served, paths, orders.append_body())
 
 
-def _declare(served: Served, stand: Stand, ruled: str) -> None:
+def declare(served: Served, key: str, ruled: str) -> None:
+    """Two rules for the events of the type that the load appends, or one for those of another type."""
     document = json.loads(bundled_spec())
     types = document["spec"]["aggregate_types"]
     if ruled == orders.TYPE:
         types[orders.TYPE]["events"][orders.EVENT]["rules"] = RULES
     else:
         types[ruled] = OTHER
-    deploy(served, stand.key, json.dumps(document).encode())
+    deploy(served, key, json.dumps(document).encode())
 
 
 if __name__ == "__main__":
