@@ -22,6 +22,7 @@ from gateway import __version__
 from gateway.aggregates.folder import Folder
 from gateway.aggregates.keeper import Keeper
 from gateway.aggregates.kept import KeptStates
+from gateway.aggregates.placing import Placing
 from gateway.aggregates.records import Records
 from gateway.aggregates.ruled import Ruled
 from gateway.aliases.assigner import Assigner
@@ -130,8 +131,9 @@ async def gateway(
                     key_pool=key_pool,
                     under_way_since=log.under_way_since,
                 )
+                placing = Placing(log, catalog.deployed, metrics, catalog.resting)
                 store = Store(pool)
-                writer = Writer(log, store)
+                writer = Writer(placing, store)
                 states_of_names = Folder(log, aside, config.state_bytes_max)
 
                 async def state_of(stream: Stream, deployed: Deployed) -> object:
@@ -168,6 +170,7 @@ async def gateway(
                     folder.due = keeper.due
                     ruled = Ruled(
                         log,
+                        placing,
                         catalog.deployed,
                         folder,
                         aside,

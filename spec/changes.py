@@ -95,6 +95,27 @@ def _read_by(declared: EventType) -> tuple[str, str]:
     return _text(declared.schema), repr(declared.upcasts)
 
 
+def admitted_alike(old: Spec, new: Spec) -> list[tuple[str, str]]:
+    """The event types of both, by aggregate type and name, whose events are admitted alike, but for rules: by
+    equal schemas, with the same tags and claims, as the same records, and implying the same."""
+    found = []
+    for name, was in old.aggregate_types.items():
+        now = new.aggregate_types.get(name)
+        if now is not None and (was.mint, was.identity) == (now.mint, now.identity):
+            found += [
+                (name, event)
+                for event, each in was.events.items()
+                if event in now.events and _admits(each) == _admits(now.events[event])
+            ]
+    return found
+
+
+def _admits(declared: EventType) -> tuple[object, ...]:
+    each = declared
+    text = _text(each.schema)
+    return text, each.revision, each.tags, each.claims, each.releases, repr(each.implications)
+
+
 def lowered(old: Spec, new: Spec) -> tuple[tuple[str, int], ...]:
     """The places of revisions that are lower than before, each with what it was."""
     found = []

@@ -78,6 +78,25 @@ def judges(spec: Spec) -> bool:
     return spec.ruled or spec.implies
 
 
+def is_current(append: Append, deployed: Deployed) -> bool:
+    """Whether this spec admits its events as they are: an earlier one may have made them, and another now
+    claim values, or give tags, that they lack."""
+    if append.events[0].spec_rev == deployed.revision and not deployed.removing:  # as nearly always
+        return True
+    types = deployed.spec.aggregate_types
+    for n, event in enumerate(append.events):
+        of = (append.stream if append.spread is None else append.spread.stream_of(n)).aggregate_type
+        if of.startswith("_"):  # the gateway's own
+            continue
+        declared = types.get(of)
+        if declared is None or event.type not in declared.events:
+            return False
+        since = deployed.since.get((of, event.type), deployed.revision)
+        if not since <= event.spec_rev <= deployed.revision:
+            return False
+    return True
+
+
 def implies(append: Append, deployed: Deployed) -> bool:
     """Whether it may write other events too."""
     declared = deployed.reading.aggregate_types.get(append.stream.aggregate_type)

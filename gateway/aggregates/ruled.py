@@ -21,6 +21,7 @@ from gateway.aggregates import judging
 from gateway.aggregates.folder import Folder, Rules
 from gateway.aggregates.judging import DeployedOf
 from gateway.aggregates.lane import Asked, Lane
+from gateway.aggregates.placing import Placing
 from gateway.aggregates.several import RuledSeveral
 from gateway.appends import ANOTHER_HISTORY, Append, fits
 from gateway.aside import Aside, Busy
@@ -59,6 +60,7 @@ class Ruled:
     def __init__(
         self,
         log: Log,
+        placing: Placing,
         deployed_of: DeployedOf,
         folder: Folder,
         aside: Aside,
@@ -68,13 +70,14 @@ class Ruled:
         schema_work_max: int,
     ) -> None:
         self._log = log
+        self._placing = placing
         self._deployed_of = deployed_of
         self._folder = folder
         self._aside = aside
         self._metrics = metrics
         self._deadline_s = deadline_s
         self.several = RuledSeveral(
-            log, deployed_of, folder, aside, metrics, deadline_s, event_bytes_max, schema_work_max
+            log, placing, deployed_of, folder, aside, metrics, deadline_s, event_bytes_max, schema_work_max
         )
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
@@ -92,14 +95,14 @@ class Ruled:
         """The outcome, at the latest when the append's deadline has passed."""
         deployed = judging.spec_of_tenant(self._deployed_of, append.stream.tenant)
         if deployed is None:
-            return self._log.append(append)
+            return self._placing.append(append)
         if append.spread is not None or append.condition is not None or judging.implies(append, deployed):
             whole = self.several.at_once(append, deployed)
             if whole is not None:
-                return self._log.append(whole)
+                return self._placing.append(whole)
             return self._loop.create_task(self.several.append(append))
         if not judging.is_ruled(append.stream, deployed):
-            return self._log.append(append)
+            return self._placing.append(append)
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(append, future, deployed)
         return future
@@ -108,20 +111,20 @@ class Ruled:
         """As the log's."""
         deployed = judging.spec_of_tenant(self._deployed_of, tenant)
         if deployed is None:
-            self._log.append_each(tenant, asked)
+            self._placing.append_each(tenant, asked)
             return
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
             whole = self._whole(append, waiter, deployed)
             if whole is not None:
                 plain.append((whole, waiter))
-        self._log.append_each(tenant, plain)
+        self._placing.append_each(tenant, plain)
 
     def take(self, append: Append, waiter: Waiter, deployed: Deployed) -> None:
         """The same of one, by the tenant's spec of this moment."""
         whole = self._whole(append, waiter, deployed)
         if whole is not None:
-            self._log.append_each(append.stream.tenant, ((whole, waiter),))
+            self._placing.append_each(append.stream.tenant, ((whole, waiter),))
 
     def _whole(self, append: Append, waiter: Waiter, deployed: Deployed) -> Append | None:
         """What the log is asked for; None where that has to wait, for which it is taken on."""
@@ -156,7 +159,7 @@ class Ruled:
         ruled = any(rules_of(each.type) for each in append.events)
         lane = self._lanes.get(stream)
         if lane is None and (not ruled or judging.is_first(append, deployed, self._folder.bytes_max)):
-            self._log.append_each(stream.tenant, ((append, waiter),))
+            self._placing.append_each(stream.tenant, ((append, waiter),))
             return
         if ruled and self._waiting_bytes > WAITING_BYTES_MAX:
             self._tell(waiter, _FULL)
@@ -204,7 +207,7 @@ class Ruled:
                 continue
             if deployed is None:  # its type has no rules any more
                 self._leave(lane)
-                self._log.append_each(lane.stream.tenant, ((asked.append, asked.waiter),))
+                self._placing.append_each(lane.stream.tenant, ((asked.append, asked.waiter),))
                 continue
             if lane.place != (place := self._folder.place(lane.stream, deployed)):
                 lane.reset(place)
@@ -271,11 +274,11 @@ class Ruled:
                 self._hand(lane, asked, asked.append, after)
                 return
         lane.tip = None  # others are judged on what is read then
-        self._log.append_each(lane.stream.tenant, ((asked.append, asked.waiter),))
+        self._placing.append_each(lane.stream.tenant, ((asked.append, asked.waiter),))
 
     def _hand(self, lane: Lane, asked: Asked, append: Append, after: Folded) -> None:
         link = lane.hand(asked, after, self._loop.time())
-        self._log.append_linked(append, asked, link, asked.deadline)
+        self._placing.append_linked(append, asked, link, asked.deadline)
 
     def _probe(self, asked: Asked, violated: RuleViolated | None) -> None:
         """Is never appended: tells whether it was, or what its length would conflict with."""
@@ -316,8 +319,11 @@ class Ruled:
             self._count(lane, state.size_bytes)
 
     async def _judge_aside(self, lane: Lane, tip: Folded, asked: Asked, deployed: Deployed) -> None:
+        place = lane.place
         work = partial(judging.judgement, tip, asked.recorded(tip.length), deployed, self._folder.bytes_max)
-        lane.judged = (tip, asked, await self._aside.run(lane.stream.tenant, work))
+        verdict = await self._aside.run(lane.stream.tenant, work)
+        if lane.place == place:
+            lane.judged = (tip, asked, verdict)
 
     # -- from the log
 

@@ -16,6 +16,7 @@ import msgspec
 from gateway.aggregates.folder import Folder
 from gateway.aggregates.implied import BeingRemoved, Judged, Judging, RecordWanted, SchemaWork
 from gateway.aggregates.judging import DeployedOf, judges
+from gateway.aggregates.placing import Placing
 from gateway.aggregates.record_before import record_before
 from gateway.appends import ANOTHER_HISTORY, Append, fits
 from gateway.aside import Aside, Busy
@@ -36,6 +37,7 @@ class RuledSeveral:
     def __init__(
         self,
         log: Log,
+        placing: Placing,
         deployed_of: DeployedOf,
         folder: Folder,
         aside: Aside,
@@ -48,6 +50,7 @@ class RuledSeveral:
         self._event_bytes_max = event_bytes_max
         self._locks: WeakValueDictionary[Stream, asyncio.Lock] = WeakValueDictionary()
         self._log = log
+        self._placing = placing
         self._deployed_of = deployed_of
         self._folder = folder
         self._aside = aside
@@ -74,7 +77,7 @@ class RuledSeveral:
         """The outcome, soon after the append's deadline at the latest."""
         deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if deployed is None or not is_judged(append, deployed):
-            return await self._log.append(append)  # which needs no turn: the log takes many at once
+            return await self._placing.append(append)  # which needs no turn: the log takes many at once
         until = asyncio.get_running_loop().time() + self._deadline_s
         turn = _Turn(self._locks)
         try:
@@ -94,20 +97,23 @@ class RuledSeveral:
             turn.end()
 
     async def _once(self, append: Append, within: asyncio.Timeout) -> Outcome | Stream:
-        """The outcome; or the stream in which another append was faster."""
+        """The outcome; or the stream in which another append was faster, or the append's own where the spec
+        was."""
         deployed = self._deployed_of(tenant_of(append.stream.tenant))
         if deployed is None or not is_judged(append, deployed):
             within.reschedule(None)
-            return await self._log.append(append)
+            return await self._placing.append(append)
         try:
             judged = await self._judge(append, deployed)
         except (PostgresTrouble, Busy):
             return NotCommitted("an aggregate with rules or implications can't be read now")
         except BeingRemoved:
             return NotCommitted("a deployment may be removing what it implies")
+        if self._deployed_of(tenant_of(append.stream.tenant)) is not deployed:
+            return append.stream  # other rules may hold since then, and other events be implied
         until = within.when()
         within.reschedule(None)  # the log has a deadline of its own, and its outcome is the truth
-        outcome = await self._log.append(_asking_for(judged))
+        outcome = await self._placing.append(_asking_for(judged))
         within.reschedule(until)
         if not isinstance(outcome, Conflict) or outcome.which not in judged.pinned:
             confirmed = judged.refused is not None and _asked_in_vain(append, outcome)

@@ -174,7 +174,7 @@ class Assigner:
         """Names the next aggregates; whether there may be more."""
         deployed = self._catalog.deployed(tenant)
         namers = () if deployed is None else namers_of(deployed.spec)
-        if deployed is None or not namers:
+        if deployed is None or not namers or self._catalog.resting(tenant):
             return False
         epoch = self._log.epoch(tenant.bytes)
         p = partition_of(tenant.bytes, self._log.instance.partitions)

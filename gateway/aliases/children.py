@@ -119,7 +119,7 @@ class Children:
                 if number > CHILD_NUMBER_MAX:
                     return NotCommitted("the parent has no numbers left for children", 60)
                 numbered = _Numbered(number, child.aggregate_type, child.key)
-                outcome = await self._log.append(_append(stream, numbered, page.length, retry))
+                outcome = await self._writer.append(_append(stream, numbered, page.length, retry))
             if isinstance(outcome, Appended):
                 return await self._earlier(stream, outcome) if outcome.replayed else numbered
             if not isinstance(outcome, Conflict):

@@ -17,12 +17,13 @@ from weakref import WeakValueDictionary
 
 from uuid_utils import uuid7
 
+from gateway.aggregates.placing import Placing
 from gateway.aliases.store import Snapshot, Store
 from gateway.appends import Append, Appended, make_append, make_retry, request_digest
 from gateway.events import Event, Stream
 from gateway.log.log import Log
 from gateway.names.changes import STREAM_TYPE, Change, to_events
-from gateway.outcomes import Conflict
+from gateway.outcomes import Conflict, Outcome
 from spec.identifiers import GLOBAL
 
 logger = logging.getLogger("sluice.registry")
@@ -54,10 +55,14 @@ def stream_of(tenant: bytes) -> Stream:
 
 
 class Writer:
-    def __init__(self, log: Log, store: Store) -> None:
+    def __init__(self, log: Log | Placing, store: Store) -> None:
         self._log = log
         self._store = store
         self._turns: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+
+    def append(self, append: Append) -> asyncio.Future[Outcome]:
+        """To a stream of names, which no spec declares."""
+        return self._log.append(append)
 
     async def write(
         self, tenant: bytes, plan: Plan, *, spec_rev: int = 0, actor_id: str = ASSIGNING

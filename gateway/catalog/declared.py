@@ -15,6 +15,7 @@ from uuid import UUID
 from gateway.catalog.model import Deployed, tenant_of
 from gateway.catalog.secrets import SecretsOf
 from gateway.catalog.specs import closed, readable
+from spec.changes import admitted_alike
 from spec.errors import Fault, Faults
 from spec.model import Spec
 from spec.parse import parse_deployed
@@ -46,7 +47,7 @@ class DeclaredSpecs:
     async def follow(self, specs: Sequence[Any], closing: Sequence[Any]) -> dict[UUID, Deployed]:
         """By what is served now: without what is being removed. Specs take long to read, which a thread does;
         then all of them count at once."""
-        read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in specs]
+        read = [await asyncio.to_thread(self._read, row) for row in specs]
         # What verifies webhooks does not matter to what is closed.
         removals = [await asyncio.to_thread(_parsed, row["document"]) for row in closing]
         for row, found in zip(specs, read, strict=True):
@@ -64,7 +65,17 @@ class DeclaredSpecs:
         """What is deployed stays readable; whether a target may be reached is looked at when it is."""
         return PermissiveEnviron(self._secrets_of(row["name"]))
 
-    def _declare(self, row: Any, found: Spec | Faults, rest: _Rest | None) -> None:
+    def _read(self, row: Any) -> _Read:
+        found = _parsed(row["document"], environ := self._secrets(row))
+        rest = readable(row["document"], found, environ) if isinstance(found, Faults) else None
+        spec = rest[0] if rest is not None else None if isinstance(found, Faults) else found
+        before = self.of.get(tenant_of(row["tenant"].bytes))
+        if before is None or spec is None:
+            return found, rest, {}
+        alike = admitted_alike(before.spec, spec)
+        return found, rest, {each: before.since.get(each, before.revision) for each in alike}
+
+    def _declare(self, row: Any, found: Spec | Faults, rest: _Rest | None, since: _Since) -> None:
         tenant_id, revision = tenant_of(row["tenant"].bytes), row["revision"]
         document, salt = row["document"], row["salt"]
         told = {"tenant": str(tenant_id), "revision": revision}
@@ -73,22 +84,19 @@ class DeclaredSpecs:
                 self.unreadable[tenant_id] = (revision, faults)
                 logger.error("spec_unreadable", extra={**told, "faults": _shown(faults)})
                 if rest is not None:
-                    self.of[tenant_id] = Deployed(revision, rest[0], document, rest[1], salt)
+                    self.of[tenant_id] = Deployed(revision, rest[0], document, rest[1], salt, since=since)
             case spec:
                 if spec.outdated:
                     logger.warning("spec_outdated", extra={**told, "faults": _shown(spec.outdated)})
                 if self.unreadable.pop(tenant_id, None) is not None:
                     logger.info("spec_readable", extra=told)
-                self.of[tenant_id] = Deployed(revision, spec, document, salt=salt)
+                self.of[tenant_id] = Deployed(revision, spec, document, salt=salt, since=since)
 
 
 _Rest = tuple[Spec, frozenset[str]]
 """What `readable` leaves of a spec with faults."""
-
-
-def _read(document: bytes, environ: Mapping[str, str]) -> tuple[Spec | Faults, _Rest | None]:
-    found = _parsed(document, environ)
-    return found, readable(document, found, environ) if isinstance(found, Faults) else None
+_Since = Mapping[tuple[str, str], int]
+_Read = tuple[Spec | Faults, _Rest | None, _Since]
 
 
 def _parsed(document: bytes, *environ: Mapping[str, str]) -> Spec | Faults:

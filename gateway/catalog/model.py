@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from gateway.catalog.narrowness import Only
@@ -78,12 +80,17 @@ class Principal:
     only: Only | None = None
 
 
+_NONE: Final[Mapping[tuple[str, str], int]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """The spec a tenant's requests are checked by. `document` is as it was sent. `closed` are its sources of
     webhooks that can't be read here, as where a secret is not set: `spec` is without them. `salt` is the
     tenant's own: what is hashed for it tells nothing elsewhere. While a deployment removes something, `spec`
-    is without that too, so that it is not appended any more, and `whole` has it."""
+    is without that too, so that it is not appended any more, and `whole` has it. `since` tells of event
+    types, by aggregate type and name, the earliest revision that admits their events as this one does, where
+    that is another one, and known here."""
 
     revision: int
     spec: Spec
@@ -91,6 +98,7 @@ class Deployed:
     closed: frozenset[str] = frozenset()
     salt: bytes = b""
     whole: Spec | None = None
+    since: Mapping[tuple[str, str], int] = field(default_factory=lambda: _NONE, repr=False, compare=False)
 
     @property
     def reading(self) -> Spec:

@@ -11,6 +11,7 @@ import asyncpg
 from prometheus_client import CollectorRegistry
 
 from gateway.aggregates.folder import Folder
+from gateway.aggregates.placing import Placing
 from gateway.aggregates.records import Records
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside
@@ -52,7 +53,9 @@ async def standalone(
         work_max = config.schema_work_max
         answer_s = config.append_deadline_s
         folder = Folder(log, aside, config.state_bytes_max)
-        ruled = Ruled(log, deployed.get, folder, aside, metrics, answer_s, config.event_bytes_max, work_max)
+        placing = Placing(log, deployed.get, metrics, lambda _: False)
+        event_bytes_max = config.event_bytes_max
+        ruled = Ruled(log, placing, deployed.get, folder, aside, metrics, answer_s, event_bytes_max, work_max)
         records = Records(log, ruled, deployed.get, aside, answer_s, mapped_by(pool))
         yield Intake(log, records, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:

@@ -485,6 +485,28 @@ async def test_a_removal_is_closed_where_a_secret_of_what_follows_is_not_set(
         assert await deploying == Accepted(2, changed=True)
 
 
+async def test_it_is_known_since_when_events_are_admitted_as_now(pool: asyncpg.Pool, tenant: Tenant) -> None:
+    catalog = Catalog(pool)
+    await catalog.start()
+    placed, paid = ("order", "was_placed"), ("order", "was_paid")
+    for events, since in (
+        (["was_placed"], {}),
+        (["was_placed", "was_paid"], {placed: 1}),
+        (["was_paid"], {paid: 2}),
+        (["was_paid", "was_placed"], {paid: 2}),
+    ):
+        await accepted(pool, tenant.id, document({"order": events}), force=True)
+        await catalog.refresh()
+        deployed = catalog.deployed(tenant.id)
+        assert deployed is not None
+        assert deployed.since == since
+    started = Catalog(pool)
+    await started.start()
+    deployed = started.deployed(tenant.id)
+    assert deployed is not None
+    assert deployed.since == {}
+
+
 async def test_a_catalog_restored_from_a_backup_is_loaded_again(
     catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant
 ) -> None:

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from gateway.admit import several
+from gateway.aggregates import implied
 from gateway.aggregates.implied import Judged, Judging, SchemaWork
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
+from gateway.log.append.calls import _order
 from gateway.state import AT_ONCE_LOOKS, EMPTY, STATE_BYTES_MAX, Folded, TakesLong
 from gateway.state.rules import COMPARED_BYTES_MAX
 from spec.errors import Faults
 from spec.parse import parse
+from spec.sagas import STEPS_MAX
 from tests.support.calls import new_id
 from tests.support.drive import append, append_to_all, new_tenant
 
@@ -145,3 +149,20 @@ def test_what_rules_compare_is_bounded_for_all_aggregates_of_an_append_together(
     number, violated = judged.violated
     assert (number, violated.event) == (1, COMPARED_BYTES_MAX // 50_008)
     assert violated.error.startswith("This rule can't be judged. The rules of one append compare at most")
+
+
+def test_no_append_has_more_aggregates_than_a_call_numbers_in_a_byte_each() -> None:
+    """A client's has up to 100, a saga's one for each step beside its own; whatever they imply is counted."""
+    assert len(_order(tuple(range(implied.AGGREGATES_MAX))).encode()) == implied.AGGREGATES_MAX
+    assert max(several.AGGREGATES_MAX, STEPS_MAX + 1) <= implied.AGGREGATES_MAX
+    for count, why in (
+        (63, None),
+        (64, "With its implied events the append has 128 aggregates, over 127."),
+    ):
+        found = judging({}, {})
+        tenant = new_tenant()
+        found.append = append_to_all([Stream(tenant, "order", new_id()) for _ in range(count)])
+        judged = found.run()
+        assert isinstance(judged, Judged)
+        assert (None if judged.refused is None else judged.refused.error) == why
+        assert len(judged.append.events) == (count if why else 2 * count)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spec.changes import Retagged, claiming_events, lowered, reclaimed, retagged
+from spec.changes import Retagged, admitted_alike, claiming_events, lowered, reclaimed, retagged
 from spec.differences import Difference, differences
 from spec.graph import Arrow, arrows
 from spec.model import Spec
@@ -110,6 +110,48 @@ def test_a_projection_is_fed_by_arrows() -> None:
 def test_what_is_no_list_where_a_tag_asks_for_items_is_found_as_what_no_tag_can_be() -> None:
     assert list(values_at({"a": 3}, ("a", None), "data")) == [("data.a", {})]
     assert list(values_at({"a": [1, 2]}, ("a", None), "data")) == [("data.a[0]", 1), ("data.a[1]", 2)]
+
+
+IMPLYING = {"emit": {"aggregate_type": "note", "id": "$.key", "event_type": "was_made"}}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"schema": {"const": True}},
+        {"tags": ["a:$.data.a"]},
+        {"claims": CLAIMING["claims"]},
+        {"releases": ["email"]},
+        {"revision": 2, "upcast": {"1": []}},
+        {"implications": [IMPLYING]},
+    ],
+)
+def test_events_are_admitted_alike_by_equal_declarations(declared: dict[str, Any]) -> None:
+    note = {"was_made": PLAIN}
+    old = spec_of({"was_claimed": CLAIMING, "was_placed": {"schema": {"const": 1}}}, note=note)
+    ruled = {
+        "schema": {"const": 1},
+        "rules": [{"require": {"exists": "$.key"}, "error": "No."}],
+        "handler": [],
+    }
+    alike = [("order", "was_claimed"), ("order", "was_placed"), ("note", "was_made")]
+    now = {"was_more": PLAIN, "was_claimed": CLAIMING, "was_placed": ruled}
+    assert admitted_alike(old, spec_of(now, more=note, note=note)) == alike
+    other = {"was_claimed": CLAIMING, "was_placed": {"schema": {"const": 1}, **declared}}
+    assert admitted_alike(old, spec_of(other, note=note)) == [alike[0], alike[2]]
+    assert admitted_alike(old, spec_of({"was_claimed": CLAIMING})) == [alike[0]]
+
+
+def test_events_of_records_are_admitted_by_what_identifies_these() -> None:
+    def identified(**declared: Any) -> Spec:
+        types = {"note": {"events": {"was_made": PLAIN}, **declared}}
+        spec = parse({"aggregate_types": types, "agent_types": ["user"]})
+        assert isinstance(spec, Spec), spec
+        return spec
+
+    texts = identified(identity={"content": {"text": "$.data.text"}})
+    assert admitted_alike(texts, texts) == [("note", "was_made")]
+    assert admitted_alike(texts, identified()) == admitted_alike(identified(), texts) == []
 
 
 # -- webhooks
