@@ -59,12 +59,20 @@ class RuleViolated:
 @dataclass(frozen=True, slots=True)
 class NotUnique:
     """The value at `path` is the one of another aggregate, by the committed event at `seq` or, where that is
-    0, by an event of this append; nothing was written."""
+    0, by an event of this append; nothing was written. `key` is empty where that aggregate would have been
+    new: there is none."""
 
     path: str
     aggregate_type: str
     key: str
     seq: int = field(default=0, compare=False)
+
+    @property
+    def holder(self) -> str:
+        """For a sentence."""
+        if self.key:
+            return f"{self.aggregate_type} {self.key}"
+        return f"another new {self.aggregate_type} of the same append"
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,8 @@ def known(outcome: Known, *, batch: bool, only: Only | None = None) -> Answer:
             return refused(Refusal("rule_violated", error, path), length=length)
         case NotUnique(path, aggregate_type, key) if only is not None and not only.reads(aggregate_type, key):
             return refused(Refusal("not_unique", "Another aggregate has this value.", path))
+        case NotUnique(path, key="", holder=new):
+            return refused(Refusal("not_unique", f"This value is claimed by {new}.", path))
         case NotUnique(path, aggregate_type, key):
             why = f"Another aggregate has this value: {aggregate_type} {key}."
             holder = {"aggregate_type": aggregate_type, "key": key}

@@ -92,8 +92,8 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return Deferred("its outcome is not known yet", unknown=True)
         case Conflict():
             return NOT_THERE
-        case NotUnique(path, aggregate_type, key):
-            return Quarantine("not_unique", f"{path}: {aggregate_type} {key} has this value.")
+        case NotUnique(path=path, holder=holder):
+            return Quarantine("not_unique", f"{path}: {holder} has this value.")
         case RuleViolated(error=error):
             return Quarantine("rule_violated", error)
         case Unchanged(done):

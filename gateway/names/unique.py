@@ -46,8 +46,12 @@ class Holders:
         for n, claim in enumerate(append.claims):
             holder = after.take_claim(stream_of(append, claim), claim)
             if holder is not None:
-                seq = after._seq_of.get(claim.value or b"", 0)
-                return NotUnique(append.claim_paths[n], holder.aggregate_type, holder.key, seq)
+                assert claim.value is not None
+                before = self._slot_of.get(claim.value)
+                held = before is not None and before[0] == holder
+                seq = self._seq_of.get(claim.value, 0) if held else 0
+                key = "" if not held and _would_be_new(append, holder) else holder.key
+                return NotUnique(append.claim_paths[n], holder.aggregate_type, key, seq)
         return after
 
     def held(self) -> Iterator[tuple[bytes, str, str, str, bytes, int]]:
@@ -74,6 +78,13 @@ class Holders:
         self._seq_of[claim.value] = seq
         values[claim.scope] = claim.value
         return None
+
+
+def _would_be_new(append: Append, stream: Stream) -> bool:
+    """Whether there is no such aggregate but for this append, as it asks for, or perhaps: events imply it."""
+    which = append.streams.index(stream)
+    order = (0,) if append.spread is None else append.spread.order
+    return append.lengths[which] == 0 or which > max(order[: len(append.events) - append.implied])
 
 
 def stream_of(append: Append, claim: Claim) -> Stream:

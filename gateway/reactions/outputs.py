@@ -66,8 +66,8 @@ def why_refused(outcome: Outcome) -> str:
             return refusal.error
         case RuleViolated(error=error) | ImplicationRefused(error=error) | Quarantined(error=error):
             return error
-        case NotUnique(path=path, aggregate_type=of, key=key):
-            return f"{path}: {of} {key} has this value."
+        case NotUnique(path=path, holder=holder):
+            return f"{path}: {holder} has this value."
     return f"the outcome of the append was {type(outcome).__name__}"
 
 

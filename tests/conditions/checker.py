@@ -249,13 +249,14 @@ class History:
 
     def _check_taken(self, told: Told, places: list[int] | None) -> None:
         names = {event.data["name"] for event in told.request.events if event.type == NAMED}
-        holder = told.body["holder"]["key"]
+        holder = told.body["holder"]["key"] if "holder" in told.body else None
         if places is not None and not told.doubtful:
             self._harm("refused", f"{told.request.id} was refused, and is stored at {places}")
         had = {row.data["name"] for row in self.rows if row.type == NAMED and row.key == holder}
-        had |= {
-            each.data["name"] for each in told.request.events if each.type == NAMED and each.key == holder
-        }
+        sent = {(each.data["name"], each.key) for each in told.request.events if each.type == NAMED}
+        had |= {name for name, key in sent if key == holder}
+        if holder is None:  # an aggregate that the request would have created
+            had = {name for name in names if len([key for of, key in sent if of == name]) > 1}
         if not names & had:
             self._harm("wrongly refused", f"{told.request.id}: {holder} never had one of {names}")
 

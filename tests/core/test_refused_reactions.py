@@ -25,6 +25,10 @@ from gateway.reactions.outputs import why_refused
         (ImplicationRefused(0, "invalid_field", "It is no number.", "data.x"), "It is no number."),
         (Quarantined("a check constraint"), "a check constraint"),
         (NotUnique("data.email", "user", "k"), "data.email: user k has this value."),
+        (
+            NotUnique("data.email", "user", ""),
+            "data.email: another new user of the same append has this value.",
+        ),
         (Conflict(3), "the outcome of the append was Conflict"),
     ],
 )

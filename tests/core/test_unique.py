@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from gateway.appends import ANY_LENGTH, Append, make_append, make_retry
 from gateway.events import Claim, Spread, Stream
 from gateway.names.unique import Holders, holders_of, values_of
@@ -83,6 +85,31 @@ def test_an_append_to_several_aggregates_may_move_a_value_in_the_order_of_its_ev
     again = Holders({MAIL: ((ONE, "email", b""), 7)})
     early = append(ONE, claim(MAIL, 1), claim(None, 0), spread=spread)
     assert again.judge(early) == NotUnique("data.0", "user", "one")
+
+
+def test_of_an_append_that_claims_a_value_twice_no_aggregate_is_told_that_there_is_not() -> None:
+    spread, twice = Spread((ONE, TWO), (0, 1)), (claim(MAIL, 0), claim(MAIL, 1))
+    both = append(ONE, *twice, spread=spread)
+    for expected, key in ((0, ""), (ANY_LENGTH, "one"), (3, "one")):
+        found = Holders({}).judge(replace(both, expected=expected))
+        assert found == NotUnique("data.1", "user", key)
+        assert found is not None
+        assert (found.seq, found.holder == "user one") == (0, bool(key))
+    held_before = Holders({MAIL: ((ONE, "email", b""), 7)})
+    found = held_before.judge(replace(both, expected=0))  # as its look was, before the length is judged
+    assert found == NotUnique("data.1", "user", "one")
+    assert found is not None
+    assert found.seq == 7
+
+
+def test_nor_is_one_that_an_event_would_imply() -> None:
+    three = Stream(TENANT, "user", "three")
+    spread = Spread((ONE, TWO, three), (0, 1, 2))
+    implied = append(ONE, claim(MAIL, 1), claim(MAIL, 2), spread=spread)
+    found = Holders({}).judge(replace(implied, implied=2))
+    assert found == NotUnique("data.1", "user", "")
+    assert found is not None
+    assert found.holder == "another new user of the same append"
 
 
 def test_the_values_of_appends_are_listed_once_without_releases() -> None:

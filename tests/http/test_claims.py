@@ -141,6 +141,30 @@ async def test_of_an_append_each_event_is_judged_after_the_one_before(client: ht
     assert (await signed_up(client, new_id(), "c")).status_code == 201
 
 
+async def test_an_aggregate_that_the_refused_append_would_have_created_is_not_told_as_the_holder(
+    client: httpx.AsyncClient,
+) -> None:
+    ada, data = new_id(), {"email": "a"}
+    await appended(client, "order", ada, "was_noted")
+    new = {"aggregate_type": "order", "type": "was_signed_up", "data": data}
+    named, there = new | {"key": new_id()}, new | {"key": ada}
+    for first, holder in (
+        (new, None),
+        (named | {"previous_length": 0}, None),
+        (named, named),
+        (there, there),
+    ):
+        body = {"events": [first, new], "metadata": {"actor": ACTOR}}
+        for response in (await client.post("/_/append", json=body), await bulk(client, body)):
+            told = response[0] if isinstance(response, list) else response.json()
+            assert (told["code"], told["path"]) == ("not_unique", "events[1].data.email")
+            if holder is None:
+                assert "holder" not in told
+                assert told["error"] == "This value is claimed by another new order of the same append."
+            else:
+                assert told["holder"] == {"aggregate_type": "order", "key": holder["key"]}
+
+
 async def test_a_repeat_gets_the_original_receipt(client: httpx.AsyncClient) -> None:
     ada, headers = new_id(), {"idempotency-key": "k"}
     first = await signed_up(client, ada, "a", headers=headers)
