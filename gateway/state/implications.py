@@ -87,9 +87,11 @@ class _Fault(Exception):
 def _items(what: EmitEach, view: View) -> Iterator[View]:
     """What is seen with each of them. Raises Misfit."""
     source = value_of(what.source, view)
-    items = None if source is None else items_of(source)
+    if source is None:  # absent, at a path that says so: it implies nothing
+        return
+    items = items_of(source)
     if items is None:
-        raise Misfit(f"`in` gives {'nothing' if source is None else kind(source)}, not a list.")
+        raise Misfit(f"`in` gives {kind(source)}, not a list.")
     for item in items:
         yield view.within({what.name: item})
 

@@ -70,6 +70,11 @@ def test_each_item_of_a_list_emits_one_and_is_numbered() -> None:
     assert len(ids(found({"emit": EMIT}, each, most=1))) == 2
 
 
+def test_a_list_that_is_absent_where_it_may_be_implies_nothing() -> None:
+    each = {"map": {"in": "$.data.none?", "as": "$item", "emit": {**EMIT, "id": "$item.sku"}}}
+    assert ids(found({"emit": EMIT}, each)) == ["A-1"]
+
+
 def test_a_timer_emits_nothing_yet() -> None:
     timer = {"schedule": {"delay": "1h", "emit": EMIT}}
     assert found(timer) == []
@@ -94,8 +99,8 @@ def test_a_timer_whose_data_take_more_than_an_event_may_is_named(monkeypatch: py
 def test_what_gives_no_value_that_fits_is_named() -> None:
     each = {"map": {"in": "$.data.one", "as": "$item", "emit": {**EMIT, "id": "$item.sku"}}}
     assert found(each) == Unfit("implications[0]", "`in` gives an object, not a list.")
-    each["map"]["in"] = "$.data.none?"
-    assert found(each) == Unfit("implications[0]", "`in` gives nothing, not a list.")
+    each["map"]["in"] = "$.data.none"
+    assert found(each) == Unfit("implications[0]", "`in` gives null, not a list.")
     unfit = found({"emit": {**EMIT, "id": "$.data.n"}})
     why = "`id` gives a number, not a string, so there is no identifier."
     assert unfit == Unfit("implications[0].id", why, identifies=True)

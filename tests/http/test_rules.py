@@ -295,6 +295,30 @@ async def test_rules_count_from_their_deployment(shop: httpx.AsyncClient) -> Non
     assert (await shop.get(f"/item/{key}")).json()["data"] == {"available": 1}
 
 
+async def test_an_operation_that_does_not_fit_the_state_refuses_nothing(shop: httpx.AsyncClient) -> None:
+    rule = {"require": {"not": {"exists": "@.closed"}}, "error": "It is closed."}
+    handler = [
+        {"map": {"target": "lines", "value": {"sku": "@"}}},
+        {"increment": {"target": "n"}},
+    ]
+    events = {"was_counted": {"schema": {}, "handler": handler, "rules": [rule]}}
+    spec = {
+        **SPEC,
+        "aggregate_types": {**SPEC["aggregate_types"], "item": RULED, "tally": {"events": events}},
+    }
+    assert (await shop.put("/_/spec", json=spec)).status_code == 200
+    key = new_id()
+    for n in (1, 2):
+        assert (await appended(shop, "tally", key, "was_counted"))["length"] == n
+    body = batch(("was_counted", {}), ("was_counted", {}))
+    assert (await shop.post(f"/tally/{key}", json=body)).json()["length"] == 4
+    told = (await shop.get(f"/tally/{key}?explain=true")).json()
+    assert told["data"] == {"n": 4}
+    assert {each["error"] for each in told["metadata"]["misfits"]} == {
+        "`lines` is absent; `map` takes a list."
+    }
+
+
 async def test_a_heavy_rule_is_judged_beside_the_loop(shop: httpx.AsyncClient) -> None:
     rule = {"require": {"not_in": ["$.data.n", "@.numbers"]}, "error": "{$.data.n} was there before."}
     handler = {"append": {"target": "numbers", "value": "$.data.n"}}
