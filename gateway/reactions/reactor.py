@@ -229,7 +229,7 @@ class Reactor:
         serving = self._catalog.serving
         if serving is self._declared:
             return False
-        tenants = [tenant for tenant, each in serving.items() if each.spec.reacts]
+        tenants = [tenant for tenant, each in serving.items() if each.reading.reacts]
         if tenants:
             places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
             await fetch(self._pool, "declare_reacting", tenants, places)

@@ -158,6 +158,31 @@ async def test_states_are_read_as_before(
     assert await state(client, key) == {"n": 2}
 
 
+async def test_types_are_read_as_before(own_gateway: Served, own_outbox: asyncpg.Pool) -> None:
+    counted: dict[str, Any] = {"schema": {}}
+    events: dict[str, Any] = {"was_noted": {"schema": {}}, "was_counted": counted}
+    types = {"order": {"events": events}, "memo": {"list": {"by": ["by"]}, "events": {"was_sent": counted}}}
+    spec: dict[str, Any] = {"aggregate_types": types, "agent_types": ["user"], "singletons": ["desk"]}
+    account, key = await open_account(own_outbox, spec), new_id()
+    upcast = {"1": [{"set": {"target": "unit", "value": "m"}}]}
+    events["was_counted"] = {"schema": {}, "revision": 2, "upcast": upcast}
+    async with new_client(own_gateway.url, account.admin) as client:
+        await appended(client, "order", key, "was_counted", {"n": 1})
+        assert (await client.put("/_/spec", json=spec)).status_code == 200
+        paths = ("/memo/desk/length", "/memo", f"/order/{key}/events?upcast=true", "/_/schedules?type=memo")
+
+        async def built() -> bool:
+            return (await client.get("/memo")).status_code == 200
+
+        await until(built)
+        before = [(await client.get(path)).json() for path in paths]
+        assert [each["data"] for each in before[2]["events"]] == [{"n": 1, "unit": "m"}]
+        async with removing(own_outbox, account, LEFT):
+            for path, told in zip(paths, before, strict=True):
+                assert (await client.get(path)).json() == told, path
+        assert all(each["ok"] for each in before)
+
+
 async def test_states_that_redis_is_not_asked_for_are_read_as_before(
     client: httpx.AsyncClient,
     account: Account,

@@ -42,7 +42,7 @@ class Contents:
         """A page by key. Raises Refused: an unknown type, one without `identity`, no digest."""
         require_declared(raw_query, _QUERY)
         deployed = self._catalog.deployed(principal.tenant.id)
-        spec = None if deployed is None else deployed.spec
+        spec = None if deployed is None else deployed.reading
         declared = None if spec is None else spec.aggregate_types.get(aggregate_type)
         if declared is None:
             raise Refused(undeclared_type(spec, aggregate_type))

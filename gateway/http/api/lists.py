@@ -45,15 +45,15 @@ class Lists:
     def has_none(self, principal: Principal, aggregate_type: str) -> bool:
         """Whether the spec declares the type, but no list of it: then its path takes only appends."""
         deployed = self._catalog.deployed(principal.tenant.id)
-        declared = None if deployed is None else deployed.spec.aggregate_types.get(aggregate_type)
+        declared = None if deployed is None else deployed.reading.aggregate_types.get(aggregate_type)
         return declared is not None and declared.listed is None
 
     def named(self, principal: Principal, aggregate_type: str) -> Named:
         """Raises Refused: 404 for an unknown type, 422 for one without a list."""
         deployed = self._catalog.deployed(principal.tenant.id)
-        declared = None if deployed is None else deployed.spec.aggregate_types.get(aggregate_type)
+        declared = None if deployed is None else deployed.reading.aggregate_types.get(aggregate_type)
         if declared is None:
-            raise Refused(undeclared_type(None if deployed is None else deployed.spec, aggregate_type))
+            raise Refused(undeclared_type(None if deployed is None else deployed.reading, aggregate_type))
         if declared.listed is None:
             why = f'{aggregate_type} has no list; declare one, as in `"list": {{"by": ["status"]}}`.'
             raise Refused(Refusal("not_listed", why, "type", listed=()))
@@ -115,7 +115,7 @@ class Lists:
         read = response.ReadAnswer(body)
         if scope["method"] in ("GET", "HEAD"):
             deployed = self._catalog.deployed(UUID(bytes=named.tenant))
-            spec = None if deployed is None else deployed.spec
+            spec = None if deployed is None else deployed.reading
             names = wanted(Parameters(scope["query_string"]), spec)
             read = await self._told.told(named.tenant, read, names, named.name)
         await response.answer_read(send, read, scope["method"] == "HEAD")

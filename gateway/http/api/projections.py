@@ -38,7 +38,7 @@ class Projections:
 
     def _spec(self, principal: Principal) -> Spec | None:
         deployed = self._catalog.deployed(principal.tenant.id)
-        return None if deployed is None else deployed.spec
+        return None if deployed is None else deployed.reading
 
     def _named(self, principal: Principal, name: str) -> Named:
         """Raises Refused (404)."""

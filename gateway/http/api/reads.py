@@ -73,14 +73,14 @@ class Reads:
         """Raises Refused: unknown type, bad identifier."""
         deployed = self._catalog.deployed(principal.tenant.id)
         known = deployed is not None and (
-            aggregate_type in deployed.spec.aggregate_types or aggregate_type == SAGA_TYPE
+            aggregate_type in deployed.reading.aggregate_types or aggregate_type == SAGA_TYPE
         )
         if deployed is None or not known:
-            raise Refused(undeclared_type(None if deployed is None else deployed.spec, aggregate_type))
-        singletons = deployed.spec.singletons
+            raise Refused(undeclared_type(None if deployed is None else deployed.reading, aggregate_type))
+        singletons = deployed.reading.singletons
         canonical = None if key is None else canonicalize(key, singletons)
         if canonical is None:
-            raise Refused(bad_identifier(key, deployed.spec, "key"))
+            raise Refused(bad_identifier(key, deployed.reading, "key"))
         tenant = principal.tenant.stream_tenant
         singleton = canonical == GLOBAL or canonical in singletons
         return Subject(
@@ -95,7 +95,7 @@ class Reads:
     def canonical(self, principal: Principal, key: str) -> str | None:
         """The canonical spelling of a key, by the tenant's spec."""
         deployed = self._catalog.deployed(principal.tenant.id)
-        return canonicalize(key, () if deployed is None else deployed.spec.singletons)
+        return canonicalize(key, () if deployed is None else deployed.reading.singletons)
 
     async def stored(
         self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False
@@ -108,7 +108,7 @@ class Reads:
             deployed = self._catalog.deployed(principal.tenant.id)
             if deployed is None or key is None or not is_name(aggregate_type):
                 raise
-            canonical = canonicalize(key, deployed.spec.singletons) or (key if is_name(key) else None)
+            canonical = canonicalize(key, deployed.reading.singletons) or (key if is_name(key) else None)
             if canonical is None:
                 raise
             stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)

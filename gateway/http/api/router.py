@@ -252,7 +252,7 @@ class AggregateRouter:
         read: ReadAnswer,
     ) -> ReadAnswer:
         """With what the query asks for of aliases, and of a child with its parent."""
-        stream, spec = subject.stream, subject.deployed.spec
+        stream, spec = subject.stream, subject.deployed.reading
         asked = wanted(query, spec)
         read = await self._named.told(principal.tenant.id.bytes, read, asked, stream.aggregate_type)
         return await self._named.with_parent(stream, read) if spec.hash_ids is not None else read
@@ -268,7 +268,7 @@ class AggregateRouter:
         head_only: bool,
     ) -> None:
         """A page, or a stream where `Accept` asks for one."""
-        streamed, names = wanted_stream(head.joined(b"accept")), wanted(query, subject.deployed.spec)
+        streamed, names = wanted_stream(head.joined(b"accept")), wanted(query, subject.deployed.reading)
         if streamed == SSE:
             await self._follow.sse(
                 principal.handle, subject, query, names, head, receive, send, head_only=head_only

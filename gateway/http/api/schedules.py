@@ -93,16 +93,18 @@ class Schedules:
         after_us, after_id = cursor_of(query.text("cursor")) or _BEFORE_ALL
         tenant = _tenant(request)
         deployed = self._catalog.deployed(tenant)
-        singletons = () if deployed is None else deployed.spec.singletons
+        singletons = () if deployed is None else deployed.reading.singletons
         canonical = None if key is None else canonicalize(key, singletons)
         wanted = state, of, canonical or key
         asked = tenant, *wanted, after_us, after_id, limit + 1, PAGE_BYTES
         rows = await self._fetched("list_schedules", *asked)
         if not rows:  # what is withdrawn by now may have timers
-            if of is not None and (deployed is None or of not in deployed.spec.aggregate_types):
-                raise Refused(_undeclared(undeclared_type(deployed.spec if deployed else None, of), "type"))
+            if of is not None and (deployed is None or of not in deployed.reading.aggregate_types):
+                raise Refused(
+                    _undeclared(undeclared_type(deployed.reading if deployed else None, of), "type")
+                )
             if deployed is not None and key is not None and canonical is None:
-                raise Refused(bad_identifier(key, deployed.spec, "key"))
+                raise Refused(bad_identifier(key, deployed.reading, "key"))
         more = bool(rows) and rows[0]["found"] > len(rows[:limit])
         rows = rows[:limit]
         following = cursor_text(rows[-1]["due_at"], rows[-1]["id"]) if more else None

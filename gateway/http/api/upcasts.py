@@ -68,7 +68,7 @@ class Upcasts:
 
     def _spec(self, tenant: bytes) -> Spec | None:
         deployed = self._catalog.deployed(UUID(bytes=tenant))
-        return None if deployed is None else deployed.spec
+        return None if deployed is None else deployed.reading
 
 
 def _brought(spec: Spec, events: Sequence[Recorded], budget: Budget, seconds: float | None) -> list[Recorded]:

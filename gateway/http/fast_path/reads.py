@@ -123,7 +123,7 @@ class FastReads:
 
     def _names_wanted(self, subject: Subject) -> bool:
         """Whether its answers tell aliases, or a parent, or may have to."""
-        spec, stream = subject.deployed.spec, subject.stream
+        spec, stream = subject.deployed.reading, subject.stream
         declared = spec.aggregate_types.get(stream.aggregate_type)
         if declared is not None and declared.tells_aliases:
             return True
