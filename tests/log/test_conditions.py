@@ -21,7 +21,7 @@ from gateway.log.append.calls import boundary
 from gateway.log.append.pending import Look
 from gateway.log.log import Log
 from gateway.log.redis.scripts import Scripts
-from gateway.outcomes import ConditionFailed, Conflict, UnknownPosition
+from gateway.outcomes import ConditionFailed, Conflict, NotUnique, UnknownPosition
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.scripted import Partition
@@ -31,8 +31,10 @@ from tests.support.drive import (
     append,
     append_to_all,
     appended,
+    claiming,
     crash,
     hold_commits,
+    hold_reads,
     interpose,
     lose_replies,
     new_stream,
@@ -198,6 +200,40 @@ async def test_a_gateway_that_died_leaves_a_conditional_append_to_another(
     assert type(again) is Appended
     assert (again.event_ids, again.replayed) == ((asked.append_id,), True)
     assert await living.append(tagged(stream, condition=unless(item("a:1")))) == ConditionFailed(1)
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_what_an_epoch_told_does_not_outlive_it_while_a_condition_is_looked_at(
+    open_log: OpenLog, place: Place, *, keyed: bool
+) -> None:
+    """Its key, or the value that it claims, was looked up before Redis asked for a look at its condition."""
+    log, other = await open_log(), await open_log()
+    tenant = new_tenant()
+    stream, rival = new_stream(tenant), new_stream(tenant)
+    await appended(log, append(new_stream(tenant)))
+    await seal(place, log, stream)
+    gate = hold_reads(log, "last_tagged")
+
+    def one(stream: Stream) -> Append:
+        plain = append(stream, key=b"k" if keyed else None)
+        claims = () if keyed else claiming(stream, "a").claims
+        return make_append(
+            stream, plain.events, plain.expected, plain.retry, claims=claims,
+            claim_paths=("data",) * len(claims), condition=unless(item("a:1")),
+        )  # fmt: skip
+
+    asked = log.append(one(stream))
+    await gate.arrived()
+    (first,) = await appended(other, one(stream if keyed else rival))
+    await seal(place, log, stream)
+    gate.open()
+    outcome = await asked
+    if keyed:
+        assert type(outcome) is Appended
+        assert (outcome.event_ids, outcome.replayed) == (first.event_ids, True)
+    else:
+        assert outcome == NotUnique("data", "order", rival.key)
     await check_invariants(place)
 
 

@@ -13,7 +13,7 @@ from gateway.log.append.identities import Claims
 from gateway.log.append.pending import Link, Pending, expected_of
 from gateway.log.entries import SequencedAppend
 from gateway.log.log import Log
-from gateway.outcomes import Conflict, Outcome
+from gateway.outcomes import Conflict, Mismatch, Outcome
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (
@@ -115,6 +115,25 @@ async def test_a_row_of_a_lost_epoch_is_none_before_its_gateway_has_given_it_up(
     await check_invariants(place)
 
 
+async def test_one_that_goes_anywhere_stands_for_no_other_where_its_predecessor_is_gone(
+    log: Log, place: Place
+) -> None:
+    """An append between them that is of no row makes the stream as long as the last one expects it."""
+    stream = new_stream()
+    await appended(log, append(new_stream(stream.tenant), key=b"k"))
+    gone = Link(1)
+    free = Link(2, after=gone, free=True)
+    mismatching = append(stream, expected=0, key=b"k")
+    outcomes = handed(log, [(mismatching, gone), (append(stream), free)])
+    between = log.append(append(stream))
+    outcomes += handed(log, [(append(stream, expected=2), Link(3, after=free))])
+    mismatch, anywhere, last = await asyncio.gather(*outcomes)
+    assert type(mismatch) is Mismatch
+    assert [each.first_version for each in (anywhere, await between) if type(each) is Appended] == [1, 2]
+    assert last == Conflict(2)
+    await check_invariants(place)
+
+
 async def never(*_: object) -> int:
     return 0
 
@@ -144,7 +163,7 @@ async def test_one_that_goes_anywhere_is_placed_for_others_only_after_its_predec
         for n, (asked, link) in enumerate(((0, first), (ANY_LENGTH, free), (2, last)))
     ]
     assert expected_of(pendings, 1) == [0, ANY_LENGTH, 2.5]
-    assert expected_of(pendings[1:], 1) == [ANY_LENGTH, 2.5]
+    assert expected_of(pendings[1:], 1) == [ANY_LENGTH, ANOTHER_HISTORY]
     pendings[1].placed_at(2, 1)  # behind another gateway's event in the first one's place
     assert not free.placed
     assert expected_of(pendings[2:], 1) == [ANOTHER_HISTORY]

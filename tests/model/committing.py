@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.model import directly, outcomes, script
+from tests.model import directly, links, outcomes, script
 from tests.model.history import Row
 from tests.model.state import RUNNING, State
 from tests.model.world import Draft, World
@@ -75,6 +75,7 @@ def _acknowledge(w: World, d: Draft, g: int, rows: tuple[Row, ...], seq: int) ->
     for append, version in rows:
         if d.pendings[append].stage == RUNNING and w.appends[append].gateway == g:
             outcomes.acknowledge(w, d, append, version)
+        links.committed(d, append)
     outcomes.confirm(w, d, g, seq)
     directly.answer_rest(w, d, g)
 
@@ -136,6 +137,7 @@ def _give_up(w: World, d: Draft, g: int, rows: tuple[Row, ...]) -> None:
     for append, _ in rows:
         if d.pendings[append].stage == RUNNING and w.appends[append].gateway == g:
             d.requeue(append, again=True, doubt=False, extra=())
+        links.lost(d, append)
 
 
 def _help(w: World, s: State, g: int) -> Iterator[State]:

@@ -18,10 +18,22 @@ class Case:
 
 _BOTH = Append(0, body=1, others=((1, 0),))
 _SEAT = Append(0, body=1, tags=(1,), unless=1)
+ROW = (Append(0, body=1, expected=0), Append(0, body=2, expected=1, on=0))
+FREE = (
+    Append(0, body=1, expected=0),
+    Append(0, body=2, on=0, free=True),
+    Append(0, body=3),
+    Append(0, body=4, expected=2, on=1),
+)
 _ONE = Append(0, body=1)
 _TWO = Append(1, body=2)
 # A request under an Idempotency-Key, and its client's retry at another gateway.
 _KEYED, _RETRY = Append(0, body=1, key=1), Append(1, body=1, key=1, after=0)
+_ROWS = Scenario(
+    appends=(*ROW, Append(1, body=3)),
+    faults=("lose reply", "lose commit", "delay call", "crash", "die", "lose redis", "expire"),
+    budget=1,
+)
 _EVICTED = Scenario(appends=(_ONE, _TWO), cold=True, faults=("evict", "delay call"), budget=2)
 
 HELD = {
@@ -241,6 +253,23 @@ HELD = {
             budget=1,
         ),
     ),
+    "rows": Case(
+        "an append judged on the state behind another, and a rival; replies and commits lost, direct mode",
+        _ROWS,
+    ),
+    "rows that wait": Case(
+        "the same, behind another gateway's append, without which the row can't be committed",
+        Scenario(
+            appends=(*ROW, Append(1, body=3, stream=1), Append(1, body=4, expected=0)),
+            epochs=2,
+            faults=("wipe",),
+            budget=1,
+        ),
+    ),
+    "rows with free ones": Case(
+        "the second of a row stands anywhere, and the third was judged behind it; one between is of no row",
+        Scenario(appends=FREE, gateways=1, faults=("expire", "wipe", "lose redis"), budget=1),
+    ),
     "in real time": Case(
         "reads and conflicts know what was acknowledged before they began",
         Scenario(
@@ -298,6 +327,10 @@ LARGER = {
             faults=("lose reply", "lose commit", "delay call", "crash", "wipe"),
             budget=2,
         ),
+    ),
+    "rows, further": Case(
+        'the same as "rows", with any two of its faults',
+        replace(_ROWS, budget=2),
     ),
     "direct mode, further": Case(
         "the same, and Redis crashes, calls are late, gateways die",

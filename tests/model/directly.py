@@ -1,14 +1,14 @@
 """Direct mode: a gateway seals Redis off for everybody, appends go by only Postgres, then back.
 
-Each function follows verify.py, direct.py and placing.py. When Redis counts as lost, and when as steady, is
-up to chance here: at any time, to any gateway, also while others reach it.
+Each function follows verify.py, direct.py and direct_sequencer.py. When Redis counts as lost, and when as
+steady, is up to chance here: at any time, to any gateway, also while others reach it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model import outcomes
+from tests.model import links, outcomes
 from tests.model.script import conflicts
 from tests.model.state import HELD, QUEUED, RUNNING, State
 from tests.model.world import Draft, World
@@ -56,12 +56,17 @@ def _append(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[Stat
         yield d.state()
         return
     after = s.history
-    for i in batch:
-        kind, value = _verdict(w, after, i)
+    skipped: set[int] = set()
+    for i, link in zip(batch, links.asked(w, s.pendings, batch, s.epoch), strict=True):
+        broken = link == links.NOWHERE or (link == links.BEHIND_ALL and w.appends[i].stream in skipped)
+        kind, value = _verdict(w, after, i, broken=broken and w.rules.links_directly)
+        if kind != "V":
+            skipped.update(w.appends[i].streams)
         if kind == "V":
             versions = tuple([w.histories.heads[after][stream] + 1 for stream in w.appends[i].streams])
             after = w.histories.after(after, i, versions if w.appends[i].others else versions[0])
             d.pending(i, stage=RUNNING, doubt=True, again=True, extra=())
+            links.placed(w, d, i, versions, s.epoch)
         elif after == s.history or not w.rules.rests:
             d.pending(i, stage=HELD, doubt=False, extra=())
             _answer(w, d, i, kind, after, value)
@@ -72,8 +77,9 @@ def _append(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[Stat
     yield d.state()
 
 
-def _verdict(w: World, history: int, i: int) -> Verdict:
-    """As placing.py judges, on Postgres' history and the appends that were placed before it."""
+def _verdict(w: World, history: int, i: int, *, broken: bool) -> Verdict:
+    """As direct_sequencer.py judges, on Postgres' history and the appends that were placed before it.
+    `broken`: the one behind which it was judged is not among these."""
     held, chosen = w.claims(history), w.chosen[i]
     found = [held[each] for each in chosen if each in held and each in w.chosen[held[each][0]]]
     if found:
@@ -85,7 +91,7 @@ def _verdict(w: World, history: int, i: int) -> Verdict:
         return ("D", i)
     of, heads = w.appends[i], w.histories.heads[history]
     for stream, expected, _ in of.parts:
-        if conflicts(expected, heads[stream]):
+        if conflicts(expected, heads[stream]) or broken:
             return ("C", heads[stream])
     matched = 0 if of.unless is None else w.histories.match(history, of.unless)
     return ("K", matched) if matched else ("V", heads[of.stream])

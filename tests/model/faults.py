@@ -151,5 +151,7 @@ def _dead(w: World, s: State, g: int) -> Draft:
     d.gateway(g, alive=False, open=False, direct=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0)
     for i in w.of_gateway[g]:
         if d.pendings[i].stage < ANSWERED:
-            d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0, looked_up=-1, look=())
+            d.pending(
+                i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0, looked_up=-1, look=(), place=0
+            )
     return d

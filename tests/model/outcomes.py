@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.model.history import Row, Version, firsts
 from tests.model.script import conflicts
-from tests.model.state import ANSWERED, HELD, REFUSED, WAITING, Broken, Pending
+from tests.model.state import ANSWERED, COMMITTED, HELD, REFUSED, WAITING, Broken, Pending
 from tests.model.world import Draft, World
 
 
@@ -37,6 +37,17 @@ def _check_row(w: World, d: Draft, append: int, version: Version) -> None:
             )
     if of.unless is not None and w.histories.match(d.history, of.unless):
         raise Broken(f"append {append} stands after an event that its condition excludes")
+    _check_link(w, d, append)
+
+
+def _check_link(w: World, d: Draft, append: int) -> None:
+    """It follows directly what it was judged on, and that too."""
+    row, of = w.judged_on[append], w.appends[append]
+    if not row or of.free:
+        return
+    there = [other for other, _ in w.histories.rows[d.history] if of.stream in w.appends[other].streams]
+    if tuple(there[-len(row) :]) != row:
+        raise Broken(f"append {append} was judged behind appends {row} and stands behind {tuple(there)}")
 
 
 def acknowledge(w: World, d: Draft, append: int, version: Version) -> None:
@@ -58,6 +69,8 @@ def replay(w: World, d: Draft, append: int, original: int | None) -> None:
     if not there or not _same_request(w, append, original):
         raise Broken(f"append {append} is answered with the receipt of {original}, which is no try of it")
     assert original is not None
+    if append in w.linked and not w.rules.link_own:
+        d.pending(append, place=COMMITTED)
     _end(d, append, ANSWERED)
     _acknowledged(w, d, original)
 
@@ -125,8 +138,8 @@ def expire(w: World, d: Draft, append: int) -> None:
 
 
 def _end(d: Draft, append: int, stage: int) -> None:
-    """Of what is answered nothing else is remembered."""
-    d.pendings[append] = Pending(stage, False, False, (), 0)
+    """Of what is answered nothing else is remembered but its place, for those that were judged on it."""
+    d.pendings[append] = Pending(stage, False, False, (), 0, place=d.pendings[append].place)
 
 
 # -- answers that wait for their basis
@@ -218,5 +231,6 @@ def adopt(w: World, d: Draft, g: int, epoch: int, history: int, *, direct: bool 
     d.gateway(g, open=True, direct=direct, phase=())
     if w.rules.look_anew:
         for i in w.of_gateway[g]:
-            d.pending(i, looked_up=-1)
+            if w.rules.beside or w.appends[i].unless is None or d.pendings[i].look:
+                d.pending(i, looked_up=-1)
     confirm(w, d, g, w.histories.seq[history])

@@ -22,6 +22,10 @@ class Append:
     `others` are further streams, (stream, expected), with an event each, after its own events. All of its
     events have its `tags` and that of each of its streams, OWN + the stream; with `unless`, no event that is
     there before may have that tag.
+
+    `on` is an earlier append of its gateway, on whose state it was judged before that was committed (a Link).
+    It may stand only behind that one, `expected` being what the stream is then; a `free` one stands anywhere,
+    and others were judged on it.
     """
 
     gateway: int
@@ -35,6 +39,8 @@ class Append:
     others: tuple[tuple[int, int], ...] = ()
     tags: tuple[int, ...] = ()
     unless: int | None = None
+    on: int | None = None
+    free: bool = False
 
     @cached_property
     def size(self) -> int:
@@ -93,6 +99,12 @@ class Rules:
     tags_epoch: bool = True  # in a new epoch, tags are known of what is sequenced in it
     tags_evicted: bool = True  # and behind what was there when they were evicted
     own_evicted: bool = True  # a stream's own tag is known where no event behind was evicted
+    beside: bool = True  # what waits for its look beside the queue is looked up again too
+    links: str = "place"  # | call: asked only within a call; | length: what a length says is enough
+    link_epoch: bool = True  # until it is committed, a place holds in its epoch
+    links_directly: bool = True  # also in direct mode
+    link_free: bool = True  # a free one is in its place only behind the one that it was judged on
+    link_own: bool = True  # what is replayed is in no place
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.model.links import BEHIND_ALL, NOWHERE
 from tests.model.scenario import ANY, AT_LEAST_ONE, OWN, Append
 from tests.model.state import Data, Node
 from tests.model.world import World
 
-Item = tuple[int, tuple[int, ...], tuple[int, ...]]  # (append, hint, look)
+Item = tuple[int, tuple[int, ...], tuple[int, ...], int]  # (append, hint, look, as links.py asks)
 Answer = tuple[str | int, ...]
 
 
@@ -71,8 +72,15 @@ class _Call:
         self._claims = dict(w.claims(data.h, data.base, forgotten_to))
         self._heads: dict[int, int] = {}
         self._blocked: dict[int, tuple[str | int, ...]] = {}
+        self._skipped: set[int] = set()
 
-    def answer(self, append: int, hint: tuple[int, ...], look: tuple[int, ...] = ()) -> Answer:
+    def answer(self, append: int, hint: tuple[int, ...], look: tuple[int, ...], link: int) -> Answer:
+        answer = self._judge(append, hint, look, link)
+        if answer != ("V",):
+            self._skipped.update(self._w.appends[append].streams)
+        return answer
+
+    def _judge(self, append: int, hint: tuple[int, ...], look: tuple[int, ...], link: int) -> Answer:
         w = self._w
         of = w.appends[append]
         blocked = [self._blocked[stream] for stream in of.streams if stream in self._blocked]
@@ -86,9 +94,10 @@ class _Call:
         heads = self._heads_of(of, hint)
         if None in heads:
             return self._block(of, ("X",))
+        broken = link == NOWHERE or (link == BEHIND_ALL and of.stream in self._skipped)
         for (_, expected, _), head in zip(of.parts, heads, strict=True):
             assert head is not None
-            if conflicts(expected, head):
+            if conflicts(expected, head) or broken:
                 return ("C", head)
             if w.rules.lengths == "first":
                 break

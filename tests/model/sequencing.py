@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from tests.model import outcomes, script
+from tests.model import links, outcomes, script
 from tests.model.script import Item, Reply
 from tests.model.state import NEW, QUEUED, RUNNING, Data, Node, State
 from tests.model.world import Draft, World
@@ -136,10 +136,12 @@ def _calls(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[State
 def hinted(w: World, s: State, batch: tuple[int, ...], data: Data) -> tuple[Item, ...]:
     """Each append with what is known of its stream. Unless the scenario is about cold streams, a stream that
     is missing costs no call of its own: the one that misses it, the look at Postgres and the next are one."""
+    asked = links.asked(w, s.pendings, batch, s.gateways[w.appends[batch[0]].gateway].epoch)
+    each = [(i, s.pendings[i].look, link) for i, link in zip(batch, asked, strict=True)]
     if w.scenario.cold:
-        return tuple([(i, s.pendings[i].extra, s.pendings[i].look) for i in batch])
+        return tuple([(i, s.pendings[i].extra, look, link) for i, look, link in each])
     as_of = data.epoch, w.histories.seq[data.h]
-    return tuple([(i, (*as_of, *_heads(w, s, i)), s.pendings[i].look) for i in batch])
+    return tuple([(i, (*as_of, *_heads(w, s, i)), look, link) for i, look, link in each])
 
 
 def _heads(w: World, s: State, i: int) -> list[int]:
@@ -223,6 +225,7 @@ def _settle(w: World, d: Draft, g: int, batch: tuple[int, ...], reply: Reply) ->
     for i, answer in zip(batch, reply.answers, strict=True):
         if answer == ("V",):
             d.pending(i, stage=RUNNING, doubt=True, again=True, extra=(), looked_up=-1, look=())
+            links.placed(w, d, i, places[i], d.gateways[g].epoch)
             if w.rules.acknowledge == "sequenced":
                 outcomes.acknowledge(w, d, i, places[i])
         else:
@@ -291,7 +294,7 @@ def late_call(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
     """A delayed call runs, if it still may; its reply is not awaited."""
     _, n, g, number, epoch, looked_up, items = message
     data = script.opened(w, s.nodes[n], epoch)
-    what = tuple([i for i, _, _ in items])
+    what = tuple([item[0] for item in items])
     w.step = ("the delayed call of gateway {} with appends {} arrives at Redis {}", g, what, n)
     d = Draft(s)
     d.received(message)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 # Stages of an append. From ANSWERED on no client waits for it; REFUSED was told that it will never appear.
 NEW, QUEUED, HELD, RUNNING, WAITING, ANSWERED, REFUSED = range(7)
+COMMITTED = -1
 
 
 class Data(NamedTuple):
@@ -59,7 +60,8 @@ class Pending(NamedTuple):
     until Postgres was asked; or what a waiting one will be
     answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent; `looked_up` the
     seq at which Postgres did not know its identities, -1 before it was asked; `look` what Postgres said of
-    its condition, (epoch, seq, seq of the first match or 0), empty before."""
+    its condition, (epoch, seq, seq of the first match or 0), empty before; `place`, where others were judged
+    on it or it on another: the epoch in which it was sequenced where they expect it, COMMITTED, or 0."""
 
     stage: int
     doubt: bool
@@ -68,6 +70,7 @@ class Pending(NamedTuple):
     floor: int
     looked_up: int = -1
     look: tuple[int, ...] = ()
+    place: int = 0
 
 
 class State(NamedTuple):

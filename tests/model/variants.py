@@ -3,8 +3,9 @@ one that no longer is means that the model has stopped looking, or that the rule
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tests.model.configurations import FREE, ROW
 from tests.model.scenario import ANY, OWN, Append, Rules, Scenario
 
 _ONE, _TWO = Append(0, body=1), Append(1, body=2)
@@ -269,6 +270,64 @@ UNSAFE = {
             rules=Rules(own_evicted=False),
         ),
         "stands after an event that its condition excludes",
+    ),
+    "a look-up that outlives its epoch, beside the queue": Variant(
+        Scenario(
+            appends=(replace(_SEAT, key=1), Append(1, 1, key=1, after=0)),
+            faults=("wipe",),
+            budget=1,
+            rules=Rules(beside=False),
+        ),
+        "append 0 is there beside append 1 of the same identity",
+    ),
+    "a row by its lengths": Variant(
+        Scenario(appends=(*ROW, Append(1, 3)), rules=Rules(links="length")),
+        "append 1 was judged behind appends (0,)",
+    ),
+    "a row that ends with its call": Variant(
+        Scenario(appends=(*ROW, Append(1, 3)), rules=Rules(links="call")),
+        "append 1 was judged behind appends (0,)",
+    ),
+    "a row that direct mode does not know of": Variant(
+        Scenario(
+            appends=(*ROW, Append(1, 3)),
+            faults=("lose redis",),
+            budget=1,
+            rules=Rules(links_directly=False),
+        ),
+        "append 1 was judged behind appends (0,)",
+    ),
+    "a place that outlives its epoch": Variant(
+        Scenario(
+            appends=(*ROW, Append(1, 3, stream=1), Append(1, 4, expected=0)),
+            epochs=2,
+            faults=("wipe",),
+            budget=1,
+            rules=Rules(link_epoch=False),
+        ),
+        "append 1 was judged behind appends (0,)",
+    ),
+    "a free one that counts as placed wherever it stands in its call": Variant(
+        Scenario(
+            appends=FREE,
+            gateways=1,
+            faults=("expire",),
+            budget=1,
+            rules=Rules(link_free=False),
+        ),
+        "append 3 was judged behind appends (0, 1)",
+    ),
+    "a replay that counts as placed": Variant(
+        Scenario(
+            appends=(
+                Append(0, 1, key=1, expected=1),
+                Append(0, 2, expected=2, on=0),
+                Append(1, 1, key=1),
+                Append(1, 3),
+            ),
+            rules=Rules(link_own=False),
+        ),
+        "append 1 was judged behind appends (0,)",
     ),
     "no torn flag": Variant(
         Scenario(appends=(_ONE, _TWO), faults=("tear",), budget=1, rules=Rules(torn=False)),

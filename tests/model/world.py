@@ -32,6 +32,9 @@ class World:
             (self.event[i], *[each for each in self.chosen[i] if each != self.event[i]])
             for i in range(len(self.appends))
         ]
+        self.judged_on = [self._judged_on(i) for i in range(len(self.appends))]
+        self.linked = {each for of in self.judged_on for each in of}
+        self.linked |= {i for i, of in enumerate(self.judged_on) if of}
         self.replies: dict[Any, Any] = {}
         """What `sequence` has answered, by what it was asked: a script is a function of that."""
         self._remembered: dict[tuple[int, int, int], dict[Identity, tuple[int, int]]] = {}
@@ -43,6 +46,17 @@ class World:
         append = self.appends[i]
         key = () if append.key is None else (("key", append.key),)
         return (*(() if append.event is None else (self.event[i],)), *key)
+
+    def _judged_on(self, i: int) -> tuple[int, ...]:
+        """The appends that make the state that it was judged on, where they were not committed then."""
+        on = self.appends[i].on
+        return () if on is None else (*self._judged_on(on), on)
+
+    def place(self, i: int) -> int:
+        """The version at which those that were judged on it expect it."""
+        first, *row = (*self.judged_on[i], i)
+        length = max(self.appends[first].expected, 0)
+        return 1 + length + sum([self.appends[each].events for each in (first, *row)[:-1]])
 
     def first(self) -> State:
         """Everybody agrees on an empty partition in epoch 1."""
@@ -112,6 +126,7 @@ class Draft:
         if changes.get("again"):
             changes["looked_up"] = -1
             changes["look"] = ()
+            changes["place"] = 0
         self.pending(i, stage=QUEUED, **changes)
 
     def send(self, *message: Any) -> None:

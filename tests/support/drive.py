@@ -349,6 +349,11 @@ def hold_fetch(log: Log, name: str) -> Gate:
     return _hold(log._postgres, "fetch", name)
 
 
+def hold_reads(log: Log, name: str) -> Gate:
+    """The same of statements on the connections for reads."""
+    return _hold(log._reads, "fetch", name)
+
+
 def _hold(target: object, method: str, only: str | None = None) -> Gate:
     """Calls of the method wait before they are made; with `only`, those whose first argument it is."""
     gate = Gate()

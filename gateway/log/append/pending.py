@@ -218,22 +218,23 @@ def _hint_of_fresh(epoch: int, fresh: tuple[int, ...], streams: int) -> str:
 
 def expected_of(batch: Sequence[Pending], epoch: int) -> list[float]:
     """What each append asks for, where all are sequenced in this order, in this epoch: its own, and a half
-    more where it goes after one of the batch. Where the one that it was decided on is neither placed nor
-    here, no length will do: whether it was committed before is found all the same."""
+    more where it goes after one of the batch. Where the one that it was decided on has no place, and gets
+    none here, no length will do: whether it was committed before is found all the same."""
     expected: list[float] = []
-    here: set[int] = set()
+    here: set[int] = set()  # those that get their places, if none before them in the batch is refused
     for pending in batch:
         asked: float = pending.append.expected
         link = pending.link
         if link is not None:
             after = link.after
-            if after is None or link.free:
-                pass
-            elif id(after) in here:
+            within = id(after) in here
+            stands = within or after is None or after.holds_in(epoch)
+            if within and not link.free:
                 asked += 0.5
-            elif not after.holds_in(epoch):
+            elif not (stands or link.free):
                 asked = ANOTHER_HISTORY
-            here.add(id(link))
+            if stands:
+                here.add(id(link))
         expected.append(asked)
     return expected
 

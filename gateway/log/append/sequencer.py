@@ -155,6 +155,7 @@ class Sequencer:
             pending.in_doubt |= pending.sent
             pending.expire()
             return
+        pending.looked_up = None  # perhaps in an epoch that has ended while it was not in the queue
         self._queue.put(pending)
         if pending.to_look_up:
             self.look_ups.ask(pending)
