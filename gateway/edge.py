@@ -158,7 +158,7 @@ def edge_of(
     parents, named = Parents(aliases, children, outcomes), NamedAnswers(store)
     log.watch.on_look(keys.look)
     bounds = LiveBounds(config, limited)
-    rows = RowReader(going_out.rows, going_out.moves, outbox)
+    rows = RowReader(going_out.rows, going_out.moves, outbox, keys)
     live_rows = LiveRows(rows, keys, bounds, stopping)
     feed = Feed(outbox, live, catalog, reads.upcasts, named, keys, bounds, aside, config)
     lists = Lists(rows, live_rows, catalog, named, aside, config)
@@ -173,7 +173,7 @@ def edge_of(
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
-        Sources(log, catalog, pool, aside, config),
+        Sources(log, catalog, pool, keys, aside, config),
         Imports(log, records, catalog, pool, outcomes, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         Keys(catalog, admin_pool, aside, config),

@@ -8,7 +8,7 @@ share the looks at the newest events. Programs follow `GET /_/feed`, which leave
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -28,6 +28,8 @@ QUIET_S: Final = 15
 """How long a look waits for an event; then a comment keeps proxies from closing the stream."""
 DATA_CHARS_MAX: Final = 120
 """Of an event's data in its row."""
+SESSION_S: Final = 15.0
+"""Between two looks whether the viewer is still signed in: each is a query."""
 FILTERS: Final = ("types", "event_types", "tags", "correlation_id")
 
 Event = Mapping[str, Any]
@@ -115,9 +117,10 @@ class LiveFeed:
         headers: Sequence[tuple[bytes, bytes]],
         receive: Receive,
         send: Send,
+        signed_in: Callable[[], Awaitable[bool]],
     ) -> None:
-        """Server-sent events until the viewer goes or the gateway stops: `look` has what is to be shown,
-        `trouble` why nothing is shown for now, `refused` why nothing will be."""
+        """Server-sent events until the viewer goes or signs out, or the gateway stops: `look` has what is to
+        be shown, `trouble` why nothing is shown for now, `refused` why nothing will be."""
         asked = {name: query[name] for name in FILTERS if query.get(name)}
         shared = self._newest.setdefault((holder, frozenset(asked.items())), Newest())
         loop, gone = asyncio.get_running_loop(), asyncio.Event()
@@ -126,9 +129,14 @@ class LiveFeed:
             with self._follower(holder):
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 viewer = _Viewer(api, asked, resumed or query.get("after") or "now", shared, gone)
+                checked = loop.time()
                 while not (gone.is_set() or self._stopping.is_set()):
                     begun = loop.time()
                     message, ended = await viewer.look()
+                    if loop.time() >= checked + SESSION_S:
+                        checked = loop.time()
+                        if not await signed_in():
+                            message, ended = _message("refused", {"error": SIGNED_OUT}), True
                     await more(send, message)
                     if ended:
                         break
@@ -199,4 +207,5 @@ def _message(kind: str, data: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(data))
 
 
+SIGNED_OUT: Final = "Your session has ended. Sign in again."
 HEADERS: Final = ((b"content-type", SSE), (b"cache-control", b"no-store"))

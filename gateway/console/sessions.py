@@ -19,6 +19,7 @@ import asyncpg
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gateway.postgres.connection_errors import UNANSWERED
 from gateway.postgres.statements import statement_of
 
 SESSION_S: Final = 12 * 3600
@@ -84,6 +85,13 @@ class Sessions:
         """As `find`, for the last time."""
         self._seen.pop(secret, None)
         return self._opened(secret, await self._run("end_session", _digest(secret)))
+
+    async def goes_on(self, secret: str) -> bool:
+        """Whether a session that was found has not ended since, as far as Postgres tells."""
+        try:
+            return await self.find(secret) is not None
+        except UNANSWERED:
+            return True
 
     def seen(self, secret: str) -> Session | None:
         """A session that was found in the last hour, from memory only. It may have ended since: it opens no

@@ -150,6 +150,7 @@ class Site:
     async def _make_ticket(self, scope: Scope, head: Head, send: Send) -> None:
         """For `sluice dev`: a link that signs in once, by the key that asks for it."""
         principal = await self._callers.principal(head)
+        self._callers.require_active(principal)
         ticket = await self._sessions.begin(bearer_of(head) or "", principal.handle, TICKET_S)
         await self._answer(send, 201, b'{"ok":true,"ticket":"%b"}' % ticket.encode(), [_type("json")])
 
@@ -170,6 +171,9 @@ class Site:
             why = "This key opens nothing." if path == "/sign-in" else "This link was used, or is too old."
             await self._show(send, Page("sign_in.html", {"error": why}, 401), None)
             return
+        self._callers.require_active(principal)
+        if (before := _secret(head)) is not None:  # the browser forgets it, so no other act could end it
+            await self._sessions.end(before)
         secret = await self._sessions.begin(key, principal.handle)
         cookie = _cookie(secret, SESSION_S, secure=not _is_loopback(head))
         await self._answer(send, 303, b"", [(b"location", f"{ROOT}/".encode()), cookie])
@@ -214,12 +218,15 @@ class Site:
         send: Send,
     ) -> None:
         """1. A page. 2. An act comes from a page of ours. 3. The page, or where to go on."""
+        if path != "/sign-out":
+            self._callers.require_active(principal)
         api = Api(self._api, session.key)
         query = {name: text for name, text in _fields(scope["query_string"]).items() if text}
         if path == "/feed/live":
             resumed = (head.get(b"last-event-id") or b"").decode("latin-1")
             headers = [*live_feed.HEADERS, *_SAFE]
-            await self._live.stream(api, principal.handle, query, resumed, headers, receive, send)
+            signed_in = partial(self._sessions.goes_on, session.secret)
+            await self._live.stream(api, principal.handle, query, resumed, headers, receive, send, signed_in)
             return
         if path in ("", "/"):
             await self._answer(send, 303, b"", [(b"location", f"{ROOT}/overview".encode())])

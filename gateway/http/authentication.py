@@ -202,8 +202,8 @@ class Authenticator:
         does not reach or its tenant is suspended, 429 where it has or sent too many requests, and 503 where
         the request is judged `by_spec` and this gateway could read none of the tenant's."""
         require(principal, scope)
-        if scope is not Scope.OPERATOR and self._catalog.resting(principal.tenant.id):
-            raise Refused(SUSPENDED)
+        if scope is not Scope.OPERATOR:
+            self.require_active(principal)
         handle = principal.handle
         self._requests.begin(handle)
         try:
@@ -213,6 +213,11 @@ class Authenticator:
         except Refused:
             self._requests.end(handle)
             raise
+
+    def require_active(self, principal: Principal) -> None:
+        """Raises Refused (403) where the key's tenant is suspended."""
+        if self._catalog.resting(principal.tenant.id):
+            raise Refused(SUSPENDED)
 
     def begin_at_once(self, principal: Principal, scope: Scope) -> bool:
         """As `begin`, for a request that passes. False: nothing was counted, not even a refusal; the
@@ -238,16 +243,22 @@ class Authenticator:
         self, head: Head, principal: Principal, scope: Scope, receive: Receive, *, by_spec: bool = True
     ) -> Iterator[Receive]:
         """From `begin` to `end`. By what it gives, the request's body is received and counted: for those who
-        hold it whole. A key that ends before a body that comes slowly opens nothing. Raises Refused as
-        `begin` does."""
+        hold it whole. A key that ends, or whose tenant is suspended, before a body that comes slowly opens
+        nothing. Raises Refused as `begin` does."""
         self.begin(principal, scope, by_spec=by_spec)
-        late = looked_at_late(receive, partial(self.principal, head))
+        late = looked_at_late(receive, partial(self._look_again, head, scope))
         received = Received(self._bodies, principal.handle, late)
         try:
             yield received.receive
         finally:
             received.end()
             self.end(principal)
+
+    async def _look_again(self, head: Head, scope: Scope) -> None:
+        """Raises Refused as `begin` would by now."""
+        principal = await self.principal(head)
+        if scope is not Scope.OPERATOR:
+            self.require_active(principal)
 
     def take_back(self, principal: Principal) -> None:
         """Its request ends here, and will be begun once more."""

@@ -119,20 +119,24 @@ def look_ups_of(limited: Limited) -> Bounded:
 
 
 class Received:
-    """What has come of a request's body, and is held until the request ends. A body that comes in one piece
-    is not counted: a piece is small, and most are whole."""
+    """What has come of a request's body, and is held until the request ends, or waits for its client to go. A
+    body that comes in one piece is not counted: a piece is small, and most are whole."""
 
-    __slots__ = ("_bodies", "_bytes", "_holder", "_receive")
+    __slots__ = ("_bodies", "_bytes", "_holder", "_receive", "_whole")
 
     def __init__(self, bodies: Bounded, holder: str, receive: Receive) -> None:
         self._bodies = bodies
         self._holder = holder
         self._receive = receive
         self._bytes = 0
+        self._whole = False
 
     async def receive(self) -> Message:
         """As ASGI has it. Raises Refused (429)."""
+        if self._whole:
+            self.end()
         message = await self._receive()
+        self._whole = not message.get("more_body")
         if message.get("more_body") or self._bytes:
             size = len(message.get("body", b""))
             if size:

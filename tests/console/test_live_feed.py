@@ -10,11 +10,13 @@ from typing import Any
 
 import asyncpg
 import httpx
+import pytest
 
 from gateway.catalog.model import Scope
+from gateway.console import live_feed
 from gateway.console.live_feed import Gap, following, newest
 from gateway.relay.position import Place, encode_one
-from tests.console.test_site import person, signed_in
+from tests.console.test_site import person, signed_in, token_of
 from tests.support.accounts import Account, revoked
 from tests.support.calls import JSON, appended, batch, new_client, new_id
 from tests.support.serving import Served
@@ -226,3 +228,20 @@ async def test_a_live_feed_ends_with_its_key(
             await appended(client, "order", new_id(), "was_noted")
             kind, _ = await stream.next()
         assert kind == "refused"
+
+
+async def test_a_live_feed_ends_with_its_session(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_feed, "SESSION_S", 0.0)
+    csrf = await token_of(signed_in)
+    async with live(signed_in) as stream, new_client(gateway.url, shop.write) as client:
+        await stream.open()
+        event_id = (await appended(client, "order", new_id(), "was_noted"))["event_id"]
+        await stream.rows_until(event_id)
+        assert (await signed_in.post("/_/console/sign-out", data={"csrf": csrf})).status_code == 303
+        kind = ""
+        while kind not in ("refused", "end"):
+            await appended(client, "order", new_id(), "was_noted")
+            kind, told = await stream.next()
+        assert (kind, told["error"]) == ("refused", live_feed.SIGNED_OUT)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from importlib.resources import files
 from ipaddress import ip_network
+from uuid import UUID
 
 import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog import tenants
 from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.console.sessions import SESSIONS_OF_KEY_MAX
 from gateway.console.site import FIELDS_MAX, SIGN_IN_BYTES_MAX
+from gateway.console.views import views
 from gateway.names import tokens
 from tests.http.lag import holds_up_no_other
 from tests.http.raw import ask, request
 from tests.support.accounts import Account, revoked
-from tests.support.calls import new_client
+from tests.support.calls import new_client, until
 from tests.support.serving import Served, serving
 
 SIGN_IN = "/_/console/sign-in"
@@ -191,6 +194,7 @@ async def test_a_key_has_a_bounded_number_of_sessions(
 ) -> None:
     first = signed_in.cookies["sluice_console"]
     for _ in range(SESSIONS_OF_KEY_MAX):
+        signed_in.cookies.clear()
         assert (await signed_in.post(SIGN_IN, data={"key": shop.admin})).status_code == 303
     assert (await signed_in.get("/_/console/overview")).status_code == 200
     handle = "SELECT handle FROM console_session ORDER BY began_at DESC LIMIT 1"
@@ -199,6 +203,42 @@ async def test_a_key_has_a_bounded_number_of_sessions(
     signed_in.cookies.clear()
     before = await signed_in.get("/_/console/overview", headers={"cookie": f"sluice_console={first}"})
     assert before.headers["location"] == SIGN_IN, "the oldest session has ended"
+
+
+async def test_a_sign_in_ends_the_session_that_the_browser_had(
+    signed_in: httpx.AsyncClient, shop: Account
+) -> None:
+    before = signed_in.cookies["sluice_console"]
+    assert (await signed_in.post(SIGN_IN, data={"key": "wrong"})).status_code == 401
+    assert (await signed_in.get("/_/console/overview")).status_code == 200
+    assert (await signed_in.post(SIGN_IN, data={"key": shop.read})).status_code == 303
+    assert signed_in.cookies["sluice_console"] != before
+    signed_in.cookies.clear()
+    answer = await signed_in.get("/_/console/overview", headers={"cookie": f"sluice_console={before}"})
+    assert (answer.status_code, answer.headers["location"]) == (303, SIGN_IN)
+
+
+async def test_a_suspended_tenant_is_shown_no_page_and_acts_on_none(
+    signed_in: httpx.AsyncClient, shop: Account, pool: asyncpg.Pool, gateway: Served
+) -> None:
+    csrf = await token_of(signed_in)
+    await tenants.suspend(pool, UUID(shop.id))
+    async with new_client(gateway.url, shop.admin) as client:
+        await until(lambda: answered(client.get("/_/tenant"), 403))
+    for method, path in [*views(), ("GET", "/nowhere"), ("GET", "/")]:
+        at = f"/_/console{re.sub('{[a-z_]+}', 'x', path)}"
+        answer = await signed_in.request(method, at, data={"csrf": csrf} if method == "POST" else None)
+        assert answer.status_code == 403, at
+        assert "This tenant is suspended" in answer.text
+    ticket = await signed_in.post("/_/console/tickets", headers={"authorization": f"Bearer {shop.read}"})
+    assert ticket.status_code == 403
+    assert (await signed_in.post(SIGN_IN, data={"key": shop.read})).status_code == 403
+    answer = await signed_in.post("/_/console/sign-out", data={"csrf": csrf})
+    assert (answer.status_code, answer.headers["location"]) == (303, SIGN_IN)
+
+
+async def answered(asked: Awaitable[httpx.Response], status: int) -> bool:
+    return (await asked).status_code == status
 
 
 async def test_a_form_to_sign_in_is_small(person: httpx.AsyncClient) -> None:

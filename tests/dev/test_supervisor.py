@@ -109,6 +109,18 @@ def test_the_gateway_is_told_where_everything_is_and_not_misled(start_dev: Start
     assert not {"PGPORT", "SLUICE_REDIS_URL_FILE", "SLUICE_ALLOW_PRIVATE_TARGETS"} & set(env)
 
 
+def test_no_secret_is_among_arguments_nor_in_the_environment_of_servers(start_dev: StartDev) -> None:
+    dev = start_dev(environ={"SLUICE_SECRET_X": "s3cret"}).wait_ready()
+    pids = {name: dev.pids(name) for name in ("dev", *CHILDREN)}
+    for name, running in pids.items():
+        (pid,) = running
+        words = " ".join(arguments(pid))
+        assert "the-key" not in words and "s3cret" not in words
+        if name in ("redis", "postgres"):
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert {each.partition(b"=")[0] for each in environ} <= {b"", b"LC_ALL", b"TZ", b"PATH"}
+
+
 @pytest.mark.parametrize(
     ("set_already", "token"), [({}, "the-key"), ({"SLUICE_METRICS_TOKEN": "mine"}, "mine")]
 )

@@ -25,7 +25,8 @@ from gateway.follow.reading import Reading
 from gateway.follow.threads import LIGHT_EVENTS
 from gateway.follow.worker import Worker
 from gateway.http.api.rows import Named, RowReader
-from gateway.http.request import Refused
+from gateway.http.key_watch import KeyWatch
+from gateway.http.request import Head, Refused
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres
 from gateway.postgres.errors import PostgresTrouble
@@ -107,13 +108,14 @@ async def test_a_read_after_a_position_tells_the_process_that_keeps_the_list(
         await Declarations(pool, outbox).declare()
         mark = await pool.fetchval("SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1", p)
         moves, hurried = Moves(pool, None), list[bytes]()
-        reader, named = RowReader(Reading(pool), moves, outbox), Named(tenant.bytes, "list", "order", ())
+        reader = RowReader(Reading(pool), moves, outbox, KeyWatch(cast(Any, None)))
+        named, head = Named(tenant.bytes, "list", "order", ()), Head({"headers": []})
         with moves.kept_by(hurried.append):
             with pytest.raises(Refused):
-                await reader.serving(named, None, 0.001)
+                await reader.serving(named, None, 0.001, head)
             assert not hurried
             with pytest.raises(Refused):
-                await reader.serving(named, Position(((p, Place(1, mark)),)), 0.001)
+                await reader.serving(named, Position(((p, Place(1, mark)),)), 0.001, head)
         assert hurried == [tenant.bytes]
 
 

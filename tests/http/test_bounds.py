@@ -26,6 +26,7 @@ from gateway.names import tokens
 from gateway.setting_rows import KIB
 from gateway.telemetry.metrics import Metrics
 from tests.http import raw
+from tests.http.every_route import OPENED, receiving
 from tests.http.webhooks import declared
 from tests.support.accounts import Account, open_account
 from tests.support.calls import ACTOR, append, new_client, new_id, refused, until
@@ -357,6 +358,46 @@ async def test_bodies_that_are_being_received_are_bounded_by_key(
             return (await scrape(operator))("sluice_bodies_bytes") == 0
 
         await until(none)
+
+
+async def test_every_route_counts_the_body_that_it_receives(own_config: Config, own_tenant: Account) -> None:
+    size = 64 * KIB
+    few = replace(own_config, key_bodies_bytes_max=size)
+    async with serving(few) as served:
+        heard = 0
+        for route in OPENED:
+            if (
+                route.method in ("GET", "DELETE") or route.path == "/_/bulk"
+            ):  # which holds some lines at a time
+                continue
+            async with receiving(served.port, route, own_tenant.admin, 3 * size) as connection:
+                if connection is not None:
+                    heard += 1
+                    await connection.send(b" " * 2 * size)
+                    answer = await connection.answer(route.method.encode())
+                    assert answer is not None, route
+                    assert (answer.status, answer.code) == (429, "rate_limited"), route
+        assert heard > 20
+
+
+async def test_a_body_is_counted_until_its_request_waits_for_the_client_to_go() -> None:
+    bodies = Bounded("bodies", "bytes", 20, None, Limited(Metrics(CollectorRegistry())))
+    messages: list[Any] = [
+        {"type": "http.request", "body": b"123456", "more_body": True},
+        {"type": "http.request", "body": b"123456", "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    received, totals = Received(bodies, "key", receive), []
+    while messages:
+        await received.receive()
+        totals.append(bodies.total)
+    assert totals == [6, 12, 0]
+    received.end()
+    assert bodies.total == 0
 
 
 @pytest.mark.parametrize("path", ["/unheard/global/was_noted", "/unheard", "/order/global/unheard"])

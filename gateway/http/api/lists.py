@@ -77,7 +77,7 @@ class Lists:
             )
         else:
             named = self.named(principal, aggregate_type)
-            await self._answer(named, read_parameters(query, named.by), scope, send)
+            await self._answer(named, read_parameters(query, named.by), head, scope, send)
 
     def followed(self, principal: Principal, aggregate_type: str, query: bytes) -> tuple[Named, Asked]:
         """What a live list is asked for. Raises Refused."""
@@ -99,7 +99,7 @@ class Lists:
     ) -> None:
         """A page, by the body."""
         named = self.named(principal, aggregate_type)
-        await self._answer(named, await self.asked(principal, named, head, receive), scope, send)
+        await self._answer(named, await self.asked(principal, named, head, receive), head, scope, send)
 
     async def asked(self, principal: Principal, named: Named, head: Head, receive: Receive) -> Asked:
         """What a body asks for. Raises Refused."""
@@ -109,8 +109,8 @@ class Lists:
         text = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         return read_body_query(await decoded(self._aside, principal, text), named.by)
 
-    async def _answer(self, named: Named, asked: Asked, scope: Scope, send: Send) -> None:
-        build, rows = await self._reader.page(named, asked)
+    async def _answer(self, named: Named, asked: Asked, head: Head, scope: Scope, send: Send) -> None:
+        build, rows = await self._reader.page(named, asked, head)
         body = b'{"ok":true,%b}' % await page_json(build, rows, asked.query)
         read = response.ReadAnswer(body)
         if scope["method"] in ("GET", "HEAD"):

@@ -94,7 +94,7 @@ class LiveRows:
         """Until one side goes, or the key ends. `only`: the key of the one row that is followed."""
         resumed = _resumed(head)
         after = asked.after if resumed is None else None
-        build = await self._reader.serving(named, after, asked.wait_s, asked.query.fields)
+        build = await self._reader.serving(named, after, asked.wait_s, head, asked.query.fields)
         if head_only:
             await stream_head(send, SSE)
             return
@@ -108,9 +108,11 @@ class LiveRows:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, watch.wake))
             try:
                 await start_stream(send, SSE)
-                await self._follow(
-                    client, named, resumed, watch, lambda: gone.done() or key.ended is not None, send
-                )
+
+                def over() -> bool:
+                    return gone.done() or key.ended is not None or self._stopping.is_set()
+
+                await self._follow(client, named, resumed, watch, over, head, send)
             except (PostgresTrouble, Refused):
                 pass  # the client resumes where it was, or is told then what is in the way
             finally:
@@ -123,27 +125,29 @@ class LiveRows:
         named: Named,
         resumed: Position | None,
         watch: Follower,
-        ended: Callable[[], bool],
+        over: Callable[[], bool],
+        head: Head,
         send: Send,
     ) -> None:
-        """Raises PostgresTrouble, Refused."""
+        """Until it is `over`. Raises PostgresTrouble, Refused."""
         loop = asyncio.get_running_loop()
         begun = resumed is not None and self._resume(client, resumed)
         reset = resumed is not None and not begun
         sent_at = loop.time()
-        while not (ended() or self._stopping.is_set()):
+        while not over():
             if not begun:
-                await self._snapshot(client, reset, send)
-                begun, sent_at = True, loop.time()
+                begun, sent_at = await self._snapshot(client, reset, over, send), loop.time()
+                continue
             match await self._changes(client, send):
                 case None:
-                    client.build = await self._reader.serving(named, None, _SERVING_S, client.query.fields)
+                    fields = client.query.fields
+                    client.build = await self._reader.serving(named, None, _SERVING_S, head, fields)
                     begun, reset = False, not client.sure
                     continue
                 case True:
                     sent_at = loop.time()
                     continue
-            await rest(self._reader.moves.pause_s(named.tenant), lambda: ended() or self._stopping.is_set())
+            await rest(self._reader.moves.pause_s(named.tenant), over)
             await watch.wait(_POLL_S)
             if loop.time() - sent_at > _HEARTBEAT_S:
                 await more(send, b"id: %b\n: still here\n\n" % self._id(client, client.place))
@@ -161,8 +165,9 @@ class LiveRows:
     def _id(self, client: Client, place: Place) -> bytes:
         return position_text(client.build.p, place).encode()
 
-    async def _snapshot(self, client: Client, reset: bool, send: Send) -> None:
-        """All rows, then deletes of those that the client has and that are not there any more."""
+    async def _snapshot(self, client: Client, reset: bool, over: Callable[[], bool], send: Send) -> bool:
+        """All rows, then deletes of those that the client has and that are not there any more. False: it was
+        `over` before that."""
         if reset:
             await more(send, b"event: reset\ndata: {}\n\n")
             client.keys.clear()
@@ -171,10 +176,12 @@ class LiveRows:
         pending: list[bytes] = []
         query, more_rows = client.query, True
         while more_rows:
+            if over():
+                return False
             rows = await self._page(client, query)
             if rows is None:  # the next look for changes finds out which build serves
                 client.keys |= had
-                return
+                return True
             first = first or rows.place
             if pending:
                 await self._send(client, pending, BEGINNING, send)
@@ -194,6 +201,7 @@ class LiveRows:
         client.place, client.seq, client.key = first, first.seq, _LAST_KEY
         await more(send, body + b"id: %b\n%b" % (self._id(client, first), final))
         await taken(send)
+        return True
 
     async def _page(self, client: Client, query: Query) -> Rows | None:
         if client.only is not None:

@@ -91,7 +91,7 @@ class Projections:
                 principal.handle, named, asked, None, head, receive, send, head_only=head_only
             )
             return
-        rows = await self._rows(named, asked)
+        rows = await self._rows(named, asked, head)
         stands = await self._standings(principal, named)
         told: dict[str, Any] = {"ok": True, **(stands[0].document if stands else {"name": named.name})}
         if rows is None:
@@ -101,11 +101,11 @@ class Projections:
             body = b"%b,%b}" % (encode(told)[:-1], rows)
         await response.answer_read(send, response.ReadAnswer(body), head_only)
 
-    async def _rows(self, named: Named, asked: Asked) -> bytes | None:
+    async def _rows(self, named: Named, asked: Asked, head: Head) -> bytes | None:
         """A page; None while nothing serves and no position is asked for: the answer says how far the build
         is. Raises Refused."""
         try:
-            build, rows = await self._reader.page(named, asked)
+            build, rows = await self._reader.page(named, asked, head)
         except Refused as refused:
             if refused.refusal.code != "behind" or asked.after is not None or await self._serves(named):
                 raise
@@ -130,7 +130,7 @@ class Projections:
                 principal.handle, named, asked, key, head, receive, send, head_only=head_only
             )
             return
-        build, rows = await self._reader.row(named, key, asked.after, asked.wait_s)
+        build, rows = await self._reader.row(named, key, asked, head)
         if not rows.rows:
             raise Refused(Refusal("not_found", f"There is no row {key[:64]!r}."))
         position = encode(position_text(build.p, rows.place))

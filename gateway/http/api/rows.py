@@ -17,8 +17,9 @@ from gateway.follow.reading import Reading, Rows, Stored
 from gateway.follow.standing import position_text
 from gateway.http.api.list_query import Asked
 from gateway.http.api.reads import unavailable
+from gateway.http.key_watch import KeyWatch
 from gateway.http.render import encode
-from gateway.http.request import Refused
+from gateway.http.request import Head, Refused
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, LostPlace, Outbox
 from gateway.relay.position import START, Position
@@ -41,15 +42,22 @@ class Named:
 
 
 class RowReader:
-    """What serves a named list: the build, and its rows once they cover a position. Raises Refused."""
+    """What serves a named list: the build, and its rows once they cover a position. `head` is that of the
+    request. Raises Refused, also where its key ends while it waits."""
 
-    def __init__(self, reading: Reading, moves: Moves, outbox: Outbox) -> None:
+    def __init__(self, reading: Reading, moves: Moves, outbox: Outbox, keys: KeyWatch) -> None:
         self.reading = reading
         self.moves = moves
         self._outbox = outbox
+        self._keys = keys
 
     async def serving(
-        self, named: Named, after: Position | None, wait_s: float, fields: frozenset[str] = frozenset()
+        self,
+        named: Named,
+        after: Position | None,
+        wait_s: float,
+        head: Head,
+        fields: frozenset[str] = frozenset(),
     ) -> Build:
         """The build that serves, once it has these fields and covers `after`. Raises Refused (503
         `behind`)."""
@@ -61,8 +69,10 @@ class RowReader:
             if after is not None:
                 self.moves.hurry(named.tenant)
             until = asyncio.get_running_loop().time() + wait_s
-            with self.moves.watching(named.tenant) as watch:
+            with self.moves.watching(named.tenant) as watch, self._keys.watching(head, watch.wake) as key:
                 while True:
+                    if key.ended:
+                        raise Refused(key.ended)
                     build = await self._covering(named, seq, fields)
                     left_s = until - asyncio.get_running_loop().time()
                     if build is not None or left_s <= 0:
@@ -105,10 +115,10 @@ class RowReader:
             )
         raise Refused(Refusal("behind", why, position=position))
 
-    async def page(self, named: Named, asked: Asked) -> tuple[Build, Rows]:
+    async def page(self, named: Named, asked: Asked, head: Head) -> tuple[Build, Rows]:
         """Raises Refused."""
         while True:
-            build = await self.serving(named, asked.after, asked.wait_s, asked.query.fields)
+            build = await self.serving(named, asked.after, asked.wait_s, head, asked.query.fields)
             try:
                 rows = await self.reading.page(build, asked.query)
             except PostgresTrouble as trouble:
@@ -116,9 +126,9 @@ class RowReader:
             if rows is not None:
                 return build, rows
 
-    async def row(self, named: Named, key: str, after: Position | None, wait_s: float) -> tuple[Build, Rows]:
+    async def row(self, named: Named, key: str, asked: Asked, head: Head) -> tuple[Build, Rows]:
         while True:
-            build = await self.serving(named, after, wait_s)
+            build = await self.serving(named, asked.after, asked.wait_s, head)
             try:
                 rows = await self.reading.row(build, key)
             except PostgresTrouble as trouble:

@@ -26,6 +26,7 @@ from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http.api.reads import unavailable
 from gateway.http.json_body import decoded, require_known
+from gateway.http.key_watch import KeyWatch
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
@@ -46,7 +47,10 @@ _PARTS: Final = ("source", "scope", "id")
 
 
 class Sources:
-    def __init__(self, log: Log, catalog: Catalog, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
+    def __init__(
+        self, log: Log, catalog: Catalog, pool: asyncpg.Pool, keys: KeyWatch, aside: Aside, config: Config
+    ) -> None:
+        self._keys = keys
         self._log = log
         self._catalog = catalog
         self._pool = pool
@@ -158,10 +162,16 @@ class Sources:
     async def _lines(
         self, request: Request, source: str, page: list[tuple[int, SourceId, Mapping]]
     ) -> AsyncIterator[bytes]:
-        while page:
-            yield b"".join([_line(each, mapping) for _, each, mapping in page])
-            scope_id, last, _ = page[-1]
-            page = await self._page(request, source, (scope_id, last.source_id)) if len(page) == _PAGE else []
+        """Raises Refused where the key ends: it breaks off, rather than end as if it were whole."""
+        with self._keys.watching(Head(request.scope)) as key:
+            while page:
+                yield b"".join([_line(each, mapping) for _, each, mapping in page])
+                after, last, _ = page[-1]
+                page = (
+                    await self._page(request, source, (after, last.source_id)) if len(page) == _PAGE else []
+                )
+                if key.ended and page:
+                    raise Refused(key.ended)
 
     async def _page(
         self, request: Request, source: str, after: tuple[int, str]

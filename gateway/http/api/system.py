@@ -96,12 +96,14 @@ class System:
         self._streaming: dict[tuple[str, str], Streaming] = {
             ("POST", "/_/bulk"): bulk.bulk,
             ("GET", "/_/feed"): feed.feed,
-            ("QUERY", "/_/feed"): feed.query,
-            ("POST", "/_/feed/query"): feed.query,
             ("GET", "/_/projections/{name}"): projections.list,
             ("GET", "/_/projections/{name}/{key}"): projections.row,
         }
-        self._counted: dict[tuple[str, str], Streaming] = {("POST", "/_/append"): several.append}
+        self._counted: dict[tuple[str, str], Streaming] = {
+            ("POST", "/_/append"): several.append,
+            ("QUERY", "/_/feed"): feed.query,
+            ("POST", "/_/feed/query"): feed.query,
+        }
         self._whole: dict[tuple[str, str], Endpoint] = {
             ("GET", "/_/health/live"): health.live,
             ("GET", "/_/health/ready"): health.ready,
