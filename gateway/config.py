@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
@@ -157,6 +158,19 @@ def one(field: str, environ: Mapping[str, str], read_file: ReadFile) -> Any:
         return _value(row, environ, read_file)
     except ValueError as fault:
         raise ConfigError((str(fault),)) from None
+
+
+@contextmanager
+def told_as_given(*, postgres: str | None = None, redis: str | None = None) -> Iterator[None]:
+    """What is wrong with a URL that an option gave names the option. Raises ConfigError."""
+    try:
+        yield
+    except ConfigError as fault:
+        faults = fault.faults
+        for name, given in (("postgres", postgres), ("redis", redis)):
+            if given:
+                faults = tuple([each.replace(f"SLUICE_{name.upper()}_URL ", f"--{name} ") for each in faults])
+        raise ConfigError(faults) from None
 
 
 def _table() -> Iterator[Setting]:

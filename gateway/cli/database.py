@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.setting_files import read_file
-from gateway.config import ConfigError, one
+from gateway.config import ConfigError, one, told_as_given
 
 PostgresOption = Annotated[
     str | None,
@@ -31,7 +31,8 @@ def postgres_url(option: str | None) -> str:
     """The option if given, else what the environment says. Raises ConfigError."""
     environ = {"SLUICE_POSTGRES_URL": option} if option else os.environ
     try:
-        return str(one("postgres_url", environ, read_file))
+        with told_as_given(postgres=option):
+            return str(one("postgres_url", environ, read_file))
     except ConfigError as fault:
         if option or is_database_set() or not DEVELOPMENT.exists():
             raise

@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 GIVE_UP_S = 15.0
 """A person at a terminal waits for no longer; a program has the client."""
 
+KEY_REFUSED = "does not accept the key: give a valid one in SLUICE_KEY, SLUICE_KEY_FILE or --key"
+
 UrlOption = Annotated[
     str | None, typer.Option("--url", metavar="URL", help="URL of the gateway; default: SLUICE_URL.")
 ]
@@ -65,6 +67,8 @@ def at_gateway(
         if as_json and refused.body:
             print_json(refused.body)
             raise typer.Exit(1) from None
+        if refused.code == "unauthorized":
+            refuse(f"the gateway at {redacted(place)} {KEY_REFUSED}", code=refused.code, error=refused.error)
         where = f" ({refused.path})" if refused.path else ""
         path = {"path": refused.path} if refused.path else {}
         refuse(f"{refused.code}: {refused.error}{where}", code=refused.code, error=refused.error, **path)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from gateway.catalog.keys import Listed, Minted
     from gateway.catalog.narrowness import Only
 
-app = typer.Typer(help="API keys: a key is shown once, when it is created; commands name it by its handle.")
+app = typer.Typer(
+    help="API keys: a key is shown once, when it is created; commands name it by its handle.",
+    no_args_is_help=True,
+)
 
 DAYS_MAX = 36_500  # a hundred years: further on, dates end
 

@@ -272,11 +272,12 @@ def _config(postgres: str | None, redis: str | None) -> Config:
     """The settings of a gateway: this command works as one for a moment."""
     import os
 
-    from gateway.config import Config
+    from gateway.config import Config, told_as_given
 
     given = {"SLUICE_POSTGRES_URL": postgres, "SLUICE_REDIS_URL": redis}
     environ = {**os.environ, **{name: url for name, url in given.items() if url}}
-    return Config.from_environ(environ, read_file)
+    with told_as_given(postgres=postgres, redis=redis):
+        return Config.from_environ(environ, read_file)
 
 
 def _lines(file: str) -> Iterable[bytes]:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -14,7 +15,8 @@ import typer
 from gateway.cli.database import postgres_url
 from gateway.cli.output import refuse
 from gateway.cli.setting_files import read_file
-from gateway.config import one
+from gateway.cli.streams import UNWRITTEN
+from gateway.config import ConfigError, one, told_as_given
 
 if TYPE_CHECKING:
     import asyncpg
@@ -64,6 +66,8 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
     try:
         return asyncio.run(work)
     except (OperationFailed, OSError) as trouble:
+        if isinstance(trouble, OSError) and trouble.errno in UNWRITTEN:
+            raise
         refuse(str(trouble))
     except (PostgresTrouble, asyncpg.PostgresError) as trouble:
         refuse(f"Postgres: {trouble}")
@@ -76,9 +80,22 @@ async def _opened(postgres: str | None, redis: str | None) -> AsyncIterator[Plac
     from gateway.operations.place import open_place
 
     environ = {"SLUICE_REDIS_URL": redis} if redis else os.environ
-    redis_url = str(one("redis_url", environ, read_file))
-    timeout_s = float(one("redis_timeout_s", os.environ, read_file))
-    async with open_place(postgres_url(postgres), redis_url, timeout_s) as place:
+    settings: list[Any] = []
+    faults: list[str] = []
+    for read in (
+        partial(one, "redis_url", environ, read_file),
+        partial(one, "redis_timeout_s", os.environ, read_file),
+        partial(postgres_url, postgres),
+    ):
+        try:
+            with told_as_given(redis=redis):
+                settings.append(read())
+        except ConfigError as fault:
+            faults += fault.faults
+    if faults:
+        raise ConfigError(tuple(faults))
+    redis_url, timeout_s, database_url = settings
+    async with open_place(database_url, redis_url, timeout_s) as place:
         yield place
 
 

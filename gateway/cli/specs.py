@@ -13,6 +13,7 @@ import typer
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, is_database_set, postgres_url
+from gateway.cli.gateways import KEY_REFUSED
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, refuse_faults, say
 from gateway.cli.spec_access import (
@@ -322,7 +323,11 @@ def _fault_lines(faults: list[dict[str, str]]) -> list[str]:
 
 
 def _explain(answer: dict[str, Any]) -> None:
-    lines = [answer["error"], *_fault_lines(answer.get("faults", []))]
+    refused = answer.get("code") == "unauthorized"
+    lines = [
+        f"the gateway {KEY_REFUSED}" if refused else answer["error"],
+        *_fault_lines(answer.get("faults", [])),
+    ]
     lines += [f"{conflict['pointer']}  {conflict['error']}" for conflict in answer.get("conflicts", [])]
     for line in lines:
         say(line, err=True)

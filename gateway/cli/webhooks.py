@@ -14,12 +14,12 @@ from uuid import UUID
 import typer
 
 from gateway.catalog.model import CatalogError, Deployed, Tenant
-from gateway.cli.database import PostgresOption, postgres_url
+from gateway.cli.database import PostgresOption, postgres_url, prepared
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, say, say_raw
 from gateway.cli.servers import RedisOption, watched
 from gateway.cli.setting_files import read_file
-from gateway.config import Config
+from gateway.config import Config, told_as_given
 
 app = typer.Typer(
     help="Webhooks in: deliveries, quarantine, replay, discard, test requests.", no_args_is_help=True
@@ -121,7 +121,8 @@ def replay(
         raise typer.BadParameter("give IDs of deliveries, or --quarantined for all in quarantine")
     urls = {"SLUICE_POSTGRES_URL": postgres, "SLUICE_REDIS_URL": redis}
     environ = {**os.environ, **{name: url for name, url in urls.items() if url}}
-    config = Config.from_environ(environ, read_file)
+    with told_as_given(postgres=postgres, redis=redis):
+        config = Config.from_environ(environ, read_file)
     done = asyncio.run(_replayed(config, tenant, source, ids or [], again))
     if as_json:
         print_json(done)
@@ -225,15 +226,14 @@ async def _document(url: str, tenant: str) -> bytes:
 async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
     """The database, and whose deliveries are meant. Raises CatalogError for all that Postgres refuses."""
     from gateway.catalog import tenants
-    from gateway.catalog.migrate import require_prepared
     from gateway.log.postgres import open_pool
     from gateway.postgres.connection_errors import UNANSWERED
     from gateway.postgres.errors import PostgresTrouble
 
     try:
-        async with await open_pool(url, 2, 30.0) as pool:
-            async with pool.acquire() as connection:
-                await require_prepared(connection)
+        async with prepared(url):
+            pool = await open_pool(url, 2, 30.0)
+        async with pool:
             yield pool, await tenants.named(pool, tenant)
     except (*UNANSWERED, PostgresTrouble) as error:
         raise CatalogError(f"Postgres refused: {error}") from error

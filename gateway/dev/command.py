@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.config import Config, ConfigError
+from gateway.config import Config, ConfigError, told_as_given
 from gateway.dev.failure import CannotStart
 from gateway.dev.supervisor import Settings, inherited, run
 from gateway.setting_rows import WORKERS_MAX
@@ -79,7 +79,8 @@ def _gateways(host: str, redis: str | None, postgres: str | None) -> Config:
     Raises ConfigError."""
     told = {"SLUICE_HOST": host, "SLUICE_PORT": "", "SLUICE_DEV": "1"}
     urls = {"SLUICE_REDIS_URL": redis or "redis://", "SLUICE_POSTGRES_URL": postgres or "postgresql://"}
-    return Config.from_environ({**inherited(), **told, **urls}, _read_file)
+    with told_as_given(postgres=postgres, redis=redis):
+        return Config.from_environ({**inherited(), **told, **urls}, _read_file)
 
 
 def _read_file(path: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway import __version__
 from tests.cli.command import Sluice
+from tests.support.servers import Servers
 
 NOWHERE = "postgresql://sluice:s3cret@127.0.0.1:9/events"
 
@@ -106,6 +107,47 @@ def test_a_gateway_starts_without_what_only_commands_and_calls_to_the_outside_ne
         )
     assert (ran.returncode, ran.stdout) == (1, "[]\n"), ran.stderr
     assert "can't listen on" in ran.stderr
+
+
+@pytest.mark.parametrize("words", [["--version"], ["keys", "--help"], ["ids", "humane"], ["keys"]])
+def test_an_output_that_can_not_be_written_is_a_sentence(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "gateway", *words], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(b"sluice: the output can't be written: No space left on device")
+    assert ran.stderr.count(b"\n") == 1
+
+
+def test_a_stream_that_is_missing_is_the_null_device(tmp_path: Path) -> None:
+    (tmp_path / "spec").write_text("{}")
+    for words, closed, code in (
+        ("ids humane", ">&-", 0),
+        ("ids humane", "2>&-", 0),
+        ("spec check -", "<&-", 1),
+        (f"spec check {tmp_path}/spec", ">&- 2>&-", 1),
+    ):
+        script = f'"$0" -m gateway {words} {closed}'
+        ran = subprocess.run(["/bin/sh", "-c", script, sys.executable], capture_output=True, check=False)
+        assert ran.returncode == code, (words, closed, ran)
+        assert b"Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["names list", "keys list", "audit", "spec check -"])
+def test_a_reader_that_goes_ends_a_command_without_a_word(
+    sluice: Sluice, postgres_url: str, servers: Servers, command: str
+) -> None:
+    sluice("tenants", "create", "main")
+    environ = {**os.environ, "SLUICE_POSTGRES_URL": postgres_url, "SLUICE_REDIS_URL": servers.redis_url}
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'echo "{{}}" | "$0" -m gateway {command} | :', sys.executable],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("", "")
 
 
 def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None:

@@ -155,6 +155,9 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(names: Sluice, tmp_path:
     ran = names("names", "export", str(tmp_path / "no" / "where"))
     assert ran.code == 2
     assert "can't be written" in ran.err
+    full = names("names", "export", "/dev/full")
+    assert (full.code, full.out) == (1, "")
+    assert full.err.startswith("sluice: the output can't be written: No space left on device")
 
 
 HASHED = {**SPEC, "hash_ids": {"prefix": "bd", "types": ["character", "timeline"]}}

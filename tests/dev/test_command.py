@@ -143,9 +143,9 @@ def test_settings_that_make_no_sense_are_refused_at_once(sluice_dev: Start, fold
     said = refused(sluice_dev("--redis", "hunter2", "--postgres", "mysql://u:hunter2@h/db", SLUICE_FOO="1"))
     assert said.splitlines() == [
         "sluice dev: SLUICE_FOO is not a setting: unset it.",
-        "SLUICE_REDIS_URL must be redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or "
+        "--redis must be redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or "
         "unix://…, its password percent-encoded.",
-        "SLUICE_POSTGRES_URL must be postgresql://… or postgres://…, its password percent-encoded.",
+        "--postgres must be postgresql://… or postgres://…, its password percent-encoded.",
     ]
     assert not (folder / "data").exists()
 
