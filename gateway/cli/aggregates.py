@@ -63,15 +63,13 @@ def show(
 
 def append(
     aggregate_type: Annotated[
-        str, typer.Argument(metavar="[TYPE]", help="The aggregate type, as in the spec.")
+        str, typer.Argument(metavar="TYPE", help="The aggregate type, as in the spec.")
     ] = "",
-    key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="The aggregate's key, or an alias with @.")
-    ] = "",
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The aggregate's key, or an alias with @.")] = "",
     event_type: Annotated[
-        str, typer.Argument(metavar="[EVENT_TYPE]", help="The event type, as in the spec.")
+        str, typer.Argument(metavar="EVENT_TYPE", help="The event type, as in the spec.")
     ] = "",
-    data: Annotated[str, typer.Argument(metavar="[DATA]", help="JSON; - reads stdin.")] = "{}",
+    data: Annotated[str, typer.Argument(metavar="DATA", help="JSON; - reads stdin.")] = "{}",
     actor: Annotated[
         str | None,
         typer.Option(

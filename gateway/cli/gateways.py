@@ -68,7 +68,8 @@ def at_gateway(
             print_json(refused.body)
             raise typer.Exit(1) from None
         if refused.code == "unauthorized":
-            refuse(f"the gateway at {redacted(place)} {KEY_REFUSED}", code=refused.code, error=refused.error)
+            why = f"{refused.code}: the gateway at {redacted(place)} {KEY_REFUSED}"
+            refuse(why, code=refused.code, error=refused.error)
         where = f" ({refused.path})" if refused.path else ""
         path = {"path": refused.path} if refused.path else {}
         refuse(f"{refused.code}: {refused.error}{where}", code=refused.code, error=refused.error, **path)

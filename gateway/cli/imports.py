@@ -76,7 +76,16 @@ def import_(
                 watcher.advance(1)
         return counts
 
-    counts = at_gateway(url, api_key, work, as_json=as_json)
+    def told(client: Client) -> Counter[str]:
+        try:
+            return work(client)
+        except Refused as refused:
+            if (refused.code, refused.path) != ("missing_field", "event"):
+                raise
+            why = f"{of_type!r} has several events: name the one that a record becomes"
+            raise typer.BadParameter(why, param_hint="--event") from None
+
+    counts = at_gateway(url, api_key, told, as_json=as_json)
     if as_json:
         print_json({name: counts[name] for name in (*RESULTS, "refused")})
     else:

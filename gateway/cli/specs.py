@@ -285,6 +285,8 @@ def _tell_deployed(answer: dict[str, Any], as_json: bool) -> None:
         _say_notices(answer.get("notices", []))
     else:
         _explain(answer)
+        if answer.get("code") == "spec_conflict":
+            say("--force deploys it anyway.", err=True)
     if not answer["ok"]:
         raise typer.Exit(1)
 

@@ -47,10 +47,10 @@ LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help=
 
 def events(
     aggregate_type: Annotated[
-        str | None, typer.Argument(metavar="[TYPE]", help="The type of one aggregate.")
+        str | None, typer.Argument(metavar="TYPE", help="The type of one aggregate.")
     ] = None,
     key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="The aggregate's key, or an alias with @.")
+        str | None, typer.Argument(metavar="KEY", help="The aggregate's key, or an alias with @.")
     ] = None,
     correlation: Annotated[
         str | None,

@@ -102,7 +102,7 @@ def show(
 @app.command()
 def replay(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]…", help="Ids of deliveries, or the provider's ids.")
+        list[str] | None, typer.Argument(metavar="ID", help="Ids of deliveries, or the provider's ids.")
     ] = None,
     quarantined: Annotated[
         bool, typer.Option("--quarantined", help="Replay all deliveries in quarantine.")
@@ -136,7 +136,7 @@ def replay(
 @app.command()
 def discard(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]…", help="Ids of deliveries, or the provider's ids.")
+        list[str] | None, typer.Argument(metavar="ID", help="Ids of deliveries, or the provider's ids.")
     ] = None,
     tenant: TenantOption = "main",
     source: SourceOption = None,

@@ -86,7 +86,7 @@ class Sessions:
         self._seen.pop(secret, None)
         return self._opened(secret, await self._run("end_session", _digest(secret)))
 
-    async def goes_on(self, secret: str) -> bool:
+    async def continues(self, secret: str) -> bool:
         """Whether a session that was found has not ended since, as far as Postgres tells."""
         try:
             return await self.find(secret) is not None

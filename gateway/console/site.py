@@ -225,7 +225,7 @@ class Site:
         if path == "/feed/live":
             resumed = (head.get(b"last-event-id") or b"").decode("latin-1")
             headers = [*live_feed.HEADERS, *_SAFE]
-            signed_in = partial(self._sessions.goes_on, session.secret)
+            signed_in = partial(self._sessions.continues, session.secret)
             await self._live.stream(api, principal.handle, query, resumed, headers, receive, send, signed_in)
             return
         if path in ("", "/"):

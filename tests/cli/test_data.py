@@ -227,6 +227,9 @@ async def test_records_of_a_file_are_imported_and_again_are_unchanged(run: Run) 
     assert broken.code == 1
     assert broken.out == "0 new, 2 unchanged, 0 edited, 0 renamed, 0 linked, 1 refused\n"
     assert "line 4: invalid_field" in broken.err
+    several = await run("import", "-", "--type", "order", stdin=file)
+    assert (several.code, several.out) == (2, "")
+    assert "Invalid value for --event: 'order' has several events" in several.err
 
 
 async def test_a_file_of_several_requests_is_one_import(run: Run, tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ async def test_what_is_stored_is_in_the_way_unless_forced(main: Sluice, postgres
     assert refused.err.splitlines() == [
         "The spec would refuse or reinterpret what is already stored.",
         "/aggregate_types/invoice  Aggregate type invoice has events.",
+        "--force deploys it anyway.",
     ]
     as_json = await asyncio.to_thread(main, "spec", "deploy", "-", "--json", stdin=fewer)
     assert json.loads(as_json.out)["conflicts"] == [
@@ -256,7 +257,7 @@ def test_what_a_gateway_refuses_is_explained_the_same_way(
     handler.answer = (409, json.dumps(answer).encode())
     ran = unset("spec", "deploy", orders, "--url", url, SLUICE_KEY="k")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "In the way.\n/singletons/0  Singleton x has a stream.\n"
+    assert ran.err == "In the way.\n/singletons/0  Singleton x has a stream.\n--force deploys it anyway.\n"
 
 
 @pytest.mark.parametrize("text", [b"<html>", b"[]", b"{}", b"\xff", b'{"ok": true}'])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import SETTINGS, Config, ConfigError, one
+from gateway.config import SETTINGS, Config, ConfigError, one, told_as_given
 from gateway.server_urls import redacted
 
 REQUIRED = {
@@ -362,3 +362,15 @@ def test_origins_are_as_browsers_send_them_or_a_star() -> None:
     for text in ("https://shop.example/", "shop.example", "https://Shop.example", "*,https://a.b", "null"):
         (fault,) = faults({**REQUIRED, "SLUICE_CORS_ORIGINS": text})
         assert fault.startswith("SLUICE_CORS_ORIGINS must be origins such as https://shop.example")
+
+
+def test_what_an_option_gave_is_told_by_the_option() -> None:
+    faults = ("SLUICE_REDIS_URL must be a URL.", "SLUICE_POSTGRES_URL must be a URL.", "SLUICE_PORT is none.")
+    with pytest.raises(ConfigError) as told, told_as_given(postgres="x"):
+        raise ConfigError(faults)
+    assert told.value.faults == (faults[0], "--postgres must be a URL.", faults[2])
+    with pytest.raises(ConfigError) as told, told_as_given(redis="x", postgres="x"):
+        raise ConfigError(faults)
+    assert told.value.faults == ("--redis must be a URL.", "--postgres must be a URL.", faults[2])
+    with told_as_given():
+        pass
