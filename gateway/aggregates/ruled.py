@@ -82,6 +82,7 @@ class Ruled:
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
         self._due: dict[Lane, None] = {}
+        self._taken: list[tuple[Append, Waiter, Deployed]] = []
         self._settled: list[Asked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -122,9 +123,21 @@ class Ruled:
 
     def take(self, append: Append, waiter: Waiter, deployed: Deployed) -> None:
         """The same of one, by the tenant's spec of this moment."""
+        if judging.implies(append, deployed):
+            if not self._taken:
+                self._loop.call_soon(self._take_each)
+            self._taken.append((append, waiter, deployed))
+            return
         whole = self._whole(append, waiter, deployed)
         if whole is not None:
-            self._placing.append_each(append.stream.tenant, ((whole, waiter),))
+            self._log.append_each(append.stream.tenant, ((whole, waiter),))
+
+    def _take_each(self) -> None:
+        taken, self._taken = self._taken, []
+        for append, waiter, deployed in taken:
+            whole = self._whole(append, waiter, deployed)
+            if whole is not None:
+                self._log.append_each(append.stream.tenant, ((whole, waiter),))
 
     def _whole(self, append: Append, waiter: Waiter, deployed: Deployed) -> Append | None:
         """What the log is asked for; None where that has to wait, for which it is taken on."""
