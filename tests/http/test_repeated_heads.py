@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import httptools
 import pytest
-import uvicorn
 
 from gateway.http.server.framing import HEAD_BYTES_MAX, Head, head_of
-from gateway.http.server.protocol import HEADER_BYTES_MAX, UNLIKE_MAX, StrictProtocol, make_protocol
+from gateway.http.server.protocol import UNLIKE_MAX
 from spec.webhooks.presets import PRESETS
+from tests.http.peers import Peer, get, post
 
-LINES = b"Host: h\r\nAuthorization: Bearer %b\r\nContent-Type: application/json\r\n"
 MUTATIONS = 20_000
-
-
-def post(target: bytes, body: bytes, key: bytes = b"k", more: bytes = b"") -> bytes:
-    lines = LINES % key + more + b"Content-Length: %d\r\n\r\n" % len(body)
-    return b"POST %b HTTP/1.1\r\n%b%b" % (target, lines, body)
-
-
-def get(target: bytes) -> bytes:
-    return b"GET %b HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer k\r\n\r\n" % target
 
 
 @dataclass
@@ -148,92 +135,6 @@ def test_no_header_is_kept_of_a_chunk_that_holds_more_or_too_much(chunk: bytes) 
     assert told is not None
     target, found, body = told.messages[0]
     assert head_of(chunk, b"POST", target, found, body) is None
-
-
-class Transport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return False
-
-    def close(self) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 1) if name.endswith("name") else default
-
-    def set_protocol(self, protocol: Any) -> None: ...
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-class FastPath:
-    """Answers what it takes; declines what ends with `/no`."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[bytes, dict[bytes, bytes], bytes]] = []
-
-    def take(
-        self,
-        method: bytes,
-        target: bytes,
-        headers: dict[bytes, bytes],
-        body: bytes,
-        reply: Callable[[int, bytes, bytes], None],
-        give_up: Callable[[], None],
-    ) -> bool:
-        self.asked.append((target, headers, body))
-        if target.endswith(b"/no"):
-            return False
-        reply(200, b"", b"")
-        return True
-
-
-class Peer:
-    """One connection to a server of its own."""
-
-    def __init__(self, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
-        self.fast_path = FastPath()
-        self.application: list[tuple[bytes, bytes]] = []
-        self.parsed = 0
-        peer = self
-
-        class Counting(make_protocol(header_bytes_max=header_bytes_max, fast_path=self.fast_path)):  # type: ignore[misc]
-            def on_headers_complete(self) -> None:
-                peer.parsed += 1
-                super().on_headers_complete()
-
-        config = uvicorn.Config(self._app, http=Counting, ws="none", interface="asgi3", log_config=None)
-        config.load()
-        self.protocol: StrictProtocol = Counting(config, uvicorn.server.ServerState(), {})
-        self.transport = Transport()
-        self.protocol.connection_made(self.transport)
-
-    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
-        body = (await receive())["body"]
-        while len(body) < int(dict(scope["headers"])[b"content-length"]):
-            body += (await receive())["body"]
-        self.application.append((scope["raw_path"], body))
-        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
-        await send(start)
-        await send({"type": "http.response.body", "body": b""})
-
-    async def send(self, *chunks: bytes) -> None:
-        for chunk in chunks:
-            self.protocol.data_received(chunk)
-        await asyncio.gather(*self.protocol.tasks)
 
 
 async def test_a_request_with_the_header_of_the_one_before_is_not_parsed() -> None:

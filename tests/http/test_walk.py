@@ -25,11 +25,12 @@ OURS: Final = (f"{ROOT}/gateway/", f"{ROOT}/spec/")
 
 STEPS: Final = {
     "StrictProtocol.data_received",
+    "Together._take_each",
     "Sequencer.run",
     "Committer.run",
     "ToldTogether._answer_all",
 }
-"""Of the request: its bytes, the two queues it waits in, its outcome. All else is of other tasks."""
+"""Of the request: its bytes, the three queues it waits in, its outcome. All else is of other tasks."""
 
 STEPS_MAX: Final = 25
 CALLED_MAX: Final = 14

@@ -207,11 +207,12 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
-    def _begin_after_all(self, ride: FastExchange, target: bytes, found: dict[bytes, bytes]) -> None:
-        """The same for a GET that the fast path took and can't answer. It is the first in line."""
+    def _begin_after_all(self, ride: FastExchange) -> None:
+        """The same for one that the fast path can't answer. It is whole, and the first in line."""
         if ride.disconnected:
             return
-        cycle = self._cycle(b"GET", target, list(found.items()), ride.keep_alive)
+        cycle = self._cycle(ride.method, ride.target, list(ride.found.items()), ride.keep_alive)
+        cycle.body += ride.body
         cycle.more_body = False
         if self.cycle is ride:
             self.cycle = cycle

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import httptools
 
 from gateway.http.bounds import Connections
 from gateway.http.server.connection import Connection
-from gateway.http.server.exchange import Exchange, FastExchange
+from gateway.http.server.exchange import Exchange, FastExchange, Together
 from gateway.http.server.fast_path import FastPath
 from gateway.http.server.framing import (
     HASH,
@@ -102,7 +101,7 @@ def make_protocol(
         "header_bytes_max": header_bytes_max,
         "header_timeout_s": header_timeout_s,
         "body_timeout_s": body_timeout_s,
-        "fast_path": fast_path,
+        "together": None if fast_path is None else Together(fast_path),
         "clients": connections,
         "unread": unread,
         "signed_below": signed_below,
@@ -117,7 +116,8 @@ class StrictProtocol(Connection):
     header_bytes_max: ClassVar[int] = HEADER_BYTES_MAX
     header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
     body_timeout_s: ClassVar[float] = BODY_TIMEOUT_S
-    fast_path: ClassVar[FastPath | None] = None
+    together: ClassVar[Together | None] = None
+    """The way to the fast path; None: there is none."""
     signed_below: ClassVar[tuple[bytes, str] | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -141,7 +141,6 @@ class StrictProtocol(Connection):
         self._leads = False  # the newest message began with this chunk
         self._last: Head | None = None  # of the request that was parsed last, with nothing behind it
         self._unlike = 0  # headers since one was like the one before
-        self._declined = False  # the fast path has seen what is parsed now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -360,10 +359,8 @@ class StrictProtocol(Connection):
         if self._timer is not None:
             self._disarm()
         self.headers = self._trailers
-        declined, self._declined = self._declined, False
         if (
-            self.fast_path is not None
-            and not declined
+            self.together is not None
             and keep_alive
             and each_once
             and not self.expect_100_continue
@@ -394,36 +391,27 @@ class StrictProtocol(Connection):
 
     def on_message_complete(self) -> None:
         self._between = True
-        held = self._held
-        if held is None:
+        if self._held is None:
             super().on_message_complete()
             return
         method, target, found, body = self.parser.get_method(), self.url, self._held_found, self._held_body
-        if self._take(method, target, found, body):
-            # Nothing of it is kept until the next one comes: what is freed at once is still in the cache.
-            self._held, self._held_found, self._held_body = None, {}, b""
-            if self._leads and self._unlike < UNLIKE_MAX:
-                self._last = head_of(self._chunk, method, target, found, body)
-        else:
-            self._begin_held(held)
-            super().on_message_complete()
+        self._take(method, target, found, body)
+        # Nothing of it is kept until the next one comes: what is freed at once is still in the cache.
+        self._held, self._held_found, self._held_body = None, {}, b""
+        if self._leads and self._unlike < UNLIKE_MAX:
+            self._last = head_of(self._chunk, method, target, found, body)
 
-    def _take(self, method: bytes, target: bytes, found: dict[bytes, bytes], body: bytes) -> bool:
-        """Whether the fast path took the request."""
-        assert self.fast_path is not None
-        ride = FastExchange(self.transport, self.on_response_complete, found.get(b"authorization"))
-        begin_after_all = partial(self._begin_after_all, ride, target, found)
-        try:
-            taken = self.fast_path.take(method, target, found, body, ride.reply, begin_after_all)
-        except Exception:  # a bug before anything was handed over: the application judges the request instead
-            logger.exception("fast_path_failed", extra={"method": method.decode("ascii")})
-            ride.disconnected, taken = True, False  # an answer that comes to it all the same is not sent
-        if taken:
-            self.cycle = ride
-        return taken
+    def _take(self, method: bytes, target: bytes, found: dict[bytes, bytes], body: bytes) -> None:
+        """A request for the fast path, with all that came with it."""
+        assert self.together is not None
+        request = method, target, found, body
+        self.cycle = ride = FastExchange(
+            self.transport, self.on_response_complete, self._begin_after_all, request
+        )
+        self.together.add(ride, self.loop)
 
     def _take_like_the_last(self, last: Head, data: bytes) -> bool:
-        """Whether the chunk is one whole request with the last one's header, and the fast path took it."""
+        """Whether the chunk is one whole request with the last one's header: it needs no parser."""
         cycle = self.cycle
         if cycle is None or not cycle.response_complete or self.flow.write_paused:
             return False
@@ -432,9 +420,7 @@ class StrictProtocol(Connection):
             self._unlike += 1
             return False
         target, found, body = again
-        if not self._take(last.method, target, found, body):
-            self._declined = True
-            return False
+        self._take(last.method, target, found, body)
         self.url, self._unlike = target, 0
         if self._timer is not None:
             self._disarm()
