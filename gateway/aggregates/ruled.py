@@ -34,6 +34,7 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.state import Folded
 from gateway.state.rules import Violation
 from gateway.telemetry.metrics import Metrics
+from gateway.together import Together
 
 logger = logging.getLogger("sluice.rules")
 
@@ -81,8 +82,7 @@ class Ruled:
         )
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
-        self._due: dict[Lane, None] = {}
-        self._taken: list[tuple[Append, Waiter, Deployed]] = []
+        self._together = Together(self._take_now)
         self._settled: list[Asked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -122,22 +122,19 @@ class Ruled:
         self._placing.append_each(tenant, plain)
 
     def take(self, append: Append, waiter: Waiter, deployed: Deployed) -> None:
-        """The same of one, by the tenant's spec of this moment."""
-        if judging.implies(append, deployed):
-            if not self._taken:
-                self._loop.call_soon(self._take_each)
-            self._taken.append((append, waiter, deployed))
-            return
-        whole = self._whole(append, waiter, deployed)
-        if whole is not None:
-            self._log.append_each(append.stream.tenant, ((whole, waiter),))
+        """The same of one, by the tenant's spec of this moment; judged with others that come now."""
+        self._together.add((append, waiter, deployed), self._loop)
 
-    def _take_each(self) -> None:
-        taken, self._taken = self._taken, []
-        for append, waiter, deployed in taken:
+    def _take_now(self, asked: tuple[Append, Waiter, Deployed]) -> None:
+        append, waiter, deployed = asked
+        try:
             whole = self._whole(append, waiter, deployed)
             if whole is not None:
-                self._log.append_each(append.stream.tenant, ((whole, waiter),))
+                self._placing.append_each(append.stream.tenant, ((whole, waiter),))
+        except Exception:  # the log may have it
+            logger.exception("rules_not_judged")
+            if not waiter.done():
+                waiter.set_result(OutcomeUnknown(append.append_id))
 
     def _whole(self, append: Append, waiter: Waiter, deployed: Deployed) -> Append | None:
         """What the log is asked for; None where that has to wait, for which it is taken on."""
@@ -185,30 +182,15 @@ class Ruled:
         if ruled:
             lane.waiting.append(asked)
             self._waiting_bytes += append.size_bytes + APPEND_BYTES
-            self._go_on_soon(lane)
+            self._go_on(lane)
         else:
             self._pass_on(lane, asked, deployed)
 
-    def _go_on_soon(self, lane: Lane) -> None:
-        """With all that comes meanwhile: one append takes half the time where it is judged behind others."""
-        if not self._due:
-            self._loop.call_soon(self._go_on_due)
-        self._due[lane] = None
-
-    def _go_on_due(self) -> None:
-        due, self._due = self._due, {}
-        ends = self._loop.time() + _AT_A_TIME_S
-        for lane in due:
-            if self._loop.time() > ends:
-                self._go_on_soon(lane)
-            else:
-                self._go_on(lane, ends)
-
     # -- one aggregate
 
-    def _go_on(self, lane: Lane, ends: float | None = None) -> None:
+    def _go_on(self, lane: Lane) -> None:
         """Judges what waits, as far as that can be done at once."""
-        ends = ends or self._loop.time() + _AT_A_TIME_S
+        ends = self._loop.time() + _AT_A_TIME_S
         while lane.waiting and not lane.busy:
             deployed = judging.spec_of_stream(self._deployed_of, lane.stream)
             asked, now = lane.waiting[0], self._loop.time()

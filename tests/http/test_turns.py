@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.http.server import exchange
+from gateway import together
 from tests.http.peers import Peer, post
 
 
@@ -27,7 +27,7 @@ async def test_requests_of_a_turn_are_taken_at_its_end_in_the_order_in_which_the
 async def test_others_have_their_turn_between_requests_that_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exchange, "AT_A_TIME_S", -1.0)
+    monkeypatch.setattr(together, "AT_A_TIME_S", -1.0)
     peer, told = Peer(), list[int]()
     for n in range(3):
         protocol, _ = peer.connect()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
@@ -18,9 +17,6 @@ from gateway.http.server.fast_path import FastPath
 logger = logging.getLogger("sluice.edge")
 
 _NOTHING: Final[dict[bytes, bytes]] = {}
-
-AT_A_TIME_S: Final = 0.004
-"""Requests are taken for so long before others that are ready have their turn."""
 
 _CLOSE: Final = b"connection: close\r\n"
 
@@ -201,28 +197,6 @@ class FastExchange:
         if not self.keep_alive:
             self._transport.close()
         self._on_response()
-
-
-class Together:
-    """Requests that were read in one turn of the event loop, taken one behind the other at its end: the code
-    and the data that one needs are in the processor's caches for the next (docs/decisions/0060)."""
-
-    def __init__(self, fast_path: FastPath) -> None:
-        self._fast_path = fast_path
-        self._waiting: deque[FastExchange] = deque()
-
-    def add(self, request: FastExchange, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._waiting:
-            loop.call_soon(self._take_each, loop)
-        self._waiting.append(request)
-
-    def _take_each(self, loop: asyncio.AbstractEventLoop) -> None:
-        ends = loop.time() + AT_A_TIME_S
-        while self._waiting:
-            self._waiting.popleft().take(self._fast_path)
-            if self._waiting and loop.time() > ends:
-                loop.call_soon(self._take_each, loop)
-                return
 
 
 def _answer(status: int, head: bytes, body: bytes) -> bytes:

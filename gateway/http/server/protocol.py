@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import httptools
 
 from gateway.http.bounds import Connections
 from gateway.http.server.connection import Connection
-from gateway.http.server.exchange import Exchange, FastExchange, Together
+from gateway.http.server.exchange import Exchange, FastExchange
 from gateway.http.server.fast_path import FastPath
 from gateway.http.server.framing import (
     HASH,
@@ -39,6 +40,7 @@ from gateway.http.server.framing import (
     origin_form,
 )
 from gateway.http.unread import Unread
+from gateway.together import Together
 
 logger = logging.getLogger("sluice.edge")
 
@@ -101,7 +103,7 @@ def make_protocol(
         "header_bytes_max": header_bytes_max,
         "header_timeout_s": header_timeout_s,
         "body_timeout_s": body_timeout_s,
-        "together": None if fast_path is None else Together(fast_path),
+        "together": None if fast_path is None else Together(partial(FastExchange.take, fast_path=fast_path)),
         "clients": connections,
         "unread": unread,
         "signed_below": signed_below,
@@ -116,7 +118,7 @@ class StrictProtocol(Connection):
     header_bytes_max: ClassVar[int] = HEADER_BYTES_MAX
     header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
     body_timeout_s: ClassVar[float] = BODY_TIMEOUT_S
-    together: ClassVar[Together | None] = None
+    together: ClassVar[Together[FastExchange] | None] = None
     """The way to the fast path; None: there is none."""
     signed_below: ClassVar[tuple[bytes, str] | None] = None
 
