@@ -118,7 +118,7 @@ class Records:
         return self._append(append, declared)
 
     def _begun(self, work: Coroutine[None, None, Outcome]) -> asyncio.Task[Outcome]:
-        task = self._loop.create_task(work)
+        task = self._loop.create_task(_settled(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -127,29 +127,26 @@ class Records:
         """One to several streams, or on a condition: those with a rule, by their numbers, at the lengths at
         which their events were graded, the others as they ask."""
         until = self._loop.time() + self._deadline_s
-        read = partial(_records_of_several, append, rules)
-        try:
-            if (settled := await self._refused(append)) is not None:
-                return settled
-            if not rules:
-                return await self._ruled.append(append)
-            light = append.size_bytes <= _AT_ONCE_BYTES
-            records = read() if light else await self._aside.run(append.stream.tenant, read)
-            while True:
-                events, lengths = await self._graded_events(append, records)
-                outcome = await self._ruled.append(_of_several(append, events, lengths))
-                if not isinstance(outcome, Conflict):
-                    return outcome
-                asked = append.lengths[outcome.which]
-                fits = asked == ANY_LENGTH or (asked == AT_LEAST_ONE and outcome.length > 0)
-                if outcome.which not in rules or not fits:
-                    return outcome
-                if self._loop.time() > until:
-                    return NotCommitted("other appends to the aggregates came first until its deadline")
-        except Busy as busy:
-            return NotCommitted(busy.why.rstrip("."))
-        except PostgresTrouble:
-            return NotCommitted("Postgres does not answer, and the record before is needed")
+        if (settled := await self._refused(append)) is not None:
+            return settled
+        if not rules:
+            return await self._ruled.append(append)
+        records = await self._records(append, rules)
+        while True:
+            events, lengths = await self._graded_events(append, records)
+            outcome = await self._ruled.append(_with(append, events, lengths))
+            if not isinstance(outcome, Conflict):
+                return outcome
+            if outcome.which not in rules or not _takes(append.lengths[outcome.which], outcome.length):
+                return outcome
+            if self._loop.time() > until:
+                return NotCommitted("other appends to the aggregates came first until its deadline")
+
+    async def _records(self, append: Append, rules: Mapping[int, IdentityRule]) -> dict[int, Record | None]:
+        """Raises Busy."""
+        read = partial(_records, append, rules)
+        light = append.size_bytes <= _AT_ONCE_BYTES
+        return read() if light else await self._aside.run(append.stream.tenant, read)
 
     async def _graded_events(
         self, append: Append, records: Mapping[int, Record | None]
@@ -163,7 +160,7 @@ class Records:
             if (which, source) not in before:
                 length, last = await self._before(append.streams[which], source)
                 before[which, source] = None if last is None else last.record
-                if lengths[which] == ANY_LENGTH or (lengths[which] == AT_LEAST_ONE and length):
+                if _takes(lengths[which], length):
                     lengths[which] = length
             said = None
             if record is not None:
@@ -176,29 +173,21 @@ class Records:
         return tuple(events), lengths
 
     async def _append(self, append: Append, declared: AggregateType) -> Outcome:
-        try:
-            if (settled := await self._refused(append)) is not None:
-                return settled
-            if declared.identity is None:
-                return await self._ruled.append(append)
-            read = partial(_records, append, declared)
-            light = append.size_bytes <= _AT_ONCE_BYTES
-            records = read() if light else await self._aside.run(append.stream.tenant, read)
-            turn = self._turns.setdefault(append.stream, asyncio.Lock())
-            until = self._loop.time() + self._deadline_s
-            async with turn:  # in this gateway one at a time: they would only make each other lose
-                while True:
-                    length, last = await self._before(append.stream, append.source)
-                    outcome = await self._try(append, declared, records, length, last)
-                    fits = append.expected == ANY_LENGTH or (append.expected == AT_LEAST_ONE and length > 0)
-                    if not (isinstance(outcome, Conflict) and fits):
-                        return outcome
-                    if self._loop.time() > until:
-                        return NotCommitted("other appends to the aggregate came first until its deadline")
-        except Busy as busy:
-            return NotCommitted(busy.why.rstrip("."))
-        except PostgresTrouble:
-            return NotCommitted("Postgres does not answer, and the record before is needed")
+        if (settled := await self._refused(append)) is not None:
+            return settled
+        if declared.identity is None:
+            return await self._ruled.append(append)
+        records = [*(await self._records(append, {0: declared.identity})).values()]
+        turn = self._turns.setdefault(append.stream, asyncio.Lock())
+        until = self._loop.time() + self._deadline_s
+        async with turn:  # in this gateway one at a time: they would only make each other lose
+            while True:
+                length, last = await self._before(append.stream, append.source)
+                outcome = await self._try(append, declared, records, length, last)
+                if not (isinstance(outcome, Conflict) and _takes(append.expected, length)):
+                    return outcome
+                if self._loop.time() > until:
+                    return NotCommitted("other appends to the aggregate came first until its deadline")
 
     async def _refused(self, append: Append) -> Outcome | None:
         """What an append is told that may not create its project; a repeat of one that did has its receipt.
@@ -234,21 +223,8 @@ class Records:
                 for event, record in zip(append.events, said, strict=True)
             ]
         )
-        expected = append.expected
-        if expected == ANY_LENGTH or (expected == AT_LEAST_ONE and length):
-            expected = length
-        return await self._ruled.append(
-            make_append(
-                append.stream,
-                events,
-                expected,
-                append.retry,
-                append.tags,
-                claims=append.claims,
-                claim_paths=append.claim_paths,
-                form=append.form,
-            )
-        )
+        expected = length if _takes(append.expected, length) else append.expected
+        return await self._ruled.append(_with(append, events, (expected,)))
 
     async def _of_content(
         self, append: Append, records: Sequence[Record | None], last: LastRecord | None
@@ -301,16 +277,21 @@ def of_projects(projects: Projects, append: Append) -> list[bool]:
     return [stream.aggregate_type == projects.type and asked <= 0 for stream, asked in lengths]
 
 
-def _records(append: Append, declared: AggregateType) -> list[Record | None]:
-    assert declared.identity is not None
-    key = append.stream.key
-    return [
-        record_of(declared.identity, decode_data(event.payload or b"null"), key, event.type)
-        for event in append.events
-    ]
+async def _settled(work: Coroutine[None, None, Outcome]) -> Outcome:
+    try:
+        return await work
+    except Busy as busy:
+        return NotCommitted(busy.why.rstrip("."))
+    except PostgresTrouble:
+        return NotCommitted("Postgres does not answer, and the record before is needed")
 
 
-def _records_of_several(append: Append, rules: Mapping[int, IdentityRule]) -> dict[int, Record | None]:
+def _takes(asked: int, length: int) -> bool:
+    """Whether an append that asks for no exact length may find this one."""
+    return asked == ANY_LENGTH or (asked == AT_LEAST_ONE and length > 0)
+
+
+def _records(append: Append, rules: Mapping[int, IdentityRule]) -> dict[int, Record | None]:
     """Of the events to streams with a rule, by their numbers."""
     found: dict[int, Record | None] = {}
     for n, event in enumerate(append.events):
@@ -321,7 +302,7 @@ def _records_of_several(append: Append, rules: Mapping[int, IdentityRule]) -> di
     return found
 
 
-def _of_several(append: Append, events: tuple[Event, ...], lengths: Sequence[int]) -> Append:
+def _with(append: Append, events: tuple[Event, ...], lengths: Sequence[int]) -> Append:
     return make_append(
         append.stream,
         events,

@@ -94,18 +94,8 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        deployed = judging.spec_of_tenant(self._deployed_of, append.stream.tenant)
-        if deployed is None:
-            return self._placing.append(append)
-        if append.spread is not None or append.condition is not None or judging.implies(append, deployed):
-            whole = self.several.at_once(append, deployed)
-            if whole is not None:
-                return self._placing.append(whole)
-            return self._loop.create_task(self.several.append(append))
-        if not judging.is_ruled(append.stream, deployed):
-            return self._placing.append(append)
         future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._take(append, future, deployed)
+        self.append_each(append.stream.tenant, ((append, future),))
         return future
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:

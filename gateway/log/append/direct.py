@@ -127,8 +127,9 @@ class Direct:
         failing: dict[int, int] = {}
         for pending in batch:
             condition, look = pending.append.condition, pending.look
-            if condition is None or look is None:
+            if condition is None:
                 continue
+            assert look is not None
             here = look.epoch == self._partition.epoch
             matched, judged = (look.matched, look.seq) if here else (0, condition.after)
             if not matched and judged < seq:

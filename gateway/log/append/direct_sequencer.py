@@ -45,7 +45,7 @@ class DirectSequencer:
         condition, which fails where `matched` is the seq of an event in Postgres."""
         verdict = (
             self._claims.judge(append)
-            or self._conflict(append, expected, matched)
+            or self._conflict(append, append.expected if expected is None else expected, matched)
             or (self._holders.judge(append) if append.claims else None)
         )
         if verdict is not None:
@@ -55,20 +55,16 @@ class DirectSequencer:
             self._holders.take(append)
         return self._place(append)
 
-    def _conflict(
-        self, append: Append, expected: float | None, matched: int
-    ) -> Conflict | ConditionFailed | None:
+    def _conflict(self, append: Append, expected: float, matched: int) -> Conflict | ConditionFailed | None:
         if append.spread is not None or append.condition is not None:
             return (
                 self._first_conflict(append, never=False)
                 or self._failed(append.condition, matched)
                 or self._first_conflict(append, never=True)
             )
-        head = self._heads[append.stream]
-        asked = append.expected if expected is None else math.floor(expected)
-        if not fits(asked, head):
-            return Conflict(head)
-        return Conflict(head) if asked != (expected or asked) and append.stream in self._skipped else None
+        head, asked = self._heads[append.stream], math.floor(expected)
+        broken = asked != expected and append.stream in self._skipped
+        return Conflict(head) if broken or not fits(asked, head) else None
 
     def _first_conflict(self, append: Append, *, never: bool) -> Conflict | None:
         """`never`: of the streams that are expected to be as long as none is, which are told of last."""

@@ -336,11 +336,7 @@ class Sequencer:
         outdated = [each for each in batch if each.look is not None and each.look.epoch != epoch]
         for pending in outdated:
             self._conditions.ask(pending)
-        return (
-            [each for each in batch if each.look is not None or each.append.condition is None]
-            if (outdated)
-            else batch
-        )
+        return [each for each in batch if each not in outdated] if outdated else batch
 
     def _claimed(self, claimed: list[Claimed]) -> None:
         """These are committed already, or never will be."""

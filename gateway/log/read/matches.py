@@ -84,7 +84,6 @@ async def first_match(
     postgres: Postgres, p: int, tenant: bytes, items: Items, after: int, up_to: int | None = None
 ) -> FirstMatch:
     """Behind `after`, up to that seq or as far as the partition is committed. Raises PostgresTrouble."""
-    types_alone = any(not item.tags for item in items)
     args = _arguments(tenant, items)
     at, first = after, None
     while True:
@@ -94,7 +93,7 @@ async def first_match(
         )
         first = first or row
         up_to = first["head"] if up_to is None else up_to
-        reached = min([up_to, *row["told_up_to"], *([end] if types_alone else [])])
+        reached = min([up_to, *row["told_up_to"], *([end] if _searches_types(items) else [])])
         found = [seq for seq in row["seqs"] if seq <= reached]
         if found or reached >= up_to:
             return FirstMatch(first["epoch"], up_to, found[0] if found else 0, first["mark_after"])
@@ -106,15 +105,13 @@ async def matches_after(
 ) -> Matches:
     """The next matches behind `after`, at most `limit`. Of items without tags, `stretch` positions are looked
     at. Raises PostgresTrouble."""
-    types_alone = any(not item.tags for item in items)
-    args = _arguments(tenant, items)
-    span = (after, after + stretch)
-    rows = await postgres.fetch(
-        "matches_asc", p, UUID(tenant), after, None, EVENTS_OF_A_TAG, limit, span[0], *args, span[1]
+    end, args = after + stretch, _arguments(tenant, items)
+    (row,) = await postgres.fetch(
+        "matches_asc", p, UUID(tenant), after, None, EVENTS_OF_A_TAG, limit, after, *args, end
     )
-    (row,) = rows
-    ends = [row["head"], *row["told_up_to"], *([span[1]] if types_alone else [])]
-    return _complete(row["seqs"], min(ends), limit)
+    reached = min([row["head"], *row["told_up_to"], *([end] if _searches_types(items) else [])])
+    within = tuple([seq for seq in row["seqs"] if seq <= reached])
+    return Matches(within, within[-1] if len(within) == limit else reached)
 
 
 async def matches_before(
@@ -122,21 +119,19 @@ async def matches_before(
 ) -> Matches:
     """The next matches before `below`, the newest first; `reached` is the seq down to which that is all.
     Raises PostgresTrouble."""
-    bottom = max(below - stretch, 1)
+    bottom, upper = max(below - stretch, 1), below - 1
     args = _arguments(tenant, items)
-    upper = below - 1
     (row,) = await postgres.fetch(
         "matches_desc", p, UUID(tenant), 0, upper, EVENTS_OF_A_TAG, limit, bottom - 1, *args, upper
     )
-    ends = [1, *row["told_up_to"], *([bottom] if any(not item.tags for item in items) else [])]
-    reached = max(ends)
+    reached = max([1, *row["told_up_to"], *([bottom] if _searches_types(items) else [])])
     within = tuple([seq for seq in row["seqs"] if seq >= reached])
     return Matches(within, within[-1] if len(within) == limit else reached)
 
 
-def _complete(seqs: Sequence[int], reached: int, limit: int) -> Matches:
-    within = tuple([seq for seq in seqs if seq <= reached])
-    return Matches(within, within[-1] if len(within) == limit else reached)
+def _searches_types(items: Items) -> bool:
+    """Whether an item has no tags: types have no index, so only a stretch of positions is looked at."""
+    return any(not item.tags for item in items)
 
 
 def _arguments(tenant: bytes, items: Items) -> tuple[Any, ...]:
