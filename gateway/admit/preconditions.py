@@ -58,8 +58,8 @@ _BESIDE_A_KEY: Final = ASKING - {b"idempotency-key"}
 
 
 def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
-    """What an append's headers ask for, or the first of them that can't be read: `If-Match`,
-    `If-None-Match`, `Idempotency-Key`. The others are never refused."""
+    """What an append's headers ask for, or the first of them that can't be read: `If-None-Match`,
+    `If-Match`, `Idempotency-Key`. The others are never refused."""
     found = collect(headers, ASKING)
     if not found:
         return NOTHING_ASKED

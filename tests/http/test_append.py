@@ -343,6 +343,10 @@ async def test_every_refusal_of_an_append_carries_the_correlation_id(
         (await client.post(url, content=endless(), headers={**JSON, **mine}), 413),
         (await client.post(url, content=b"", headers={"content-type": "text/plain", **mine}), 415),
         (await client.post("/_/bulk", content=b"", headers={**JSON, **mine}), 415),
+        (await client.post(url, json=envelope(), headers={**mine, "if-match": "x"}), 422),
+        (await client.post("/order/global", json={}, headers={**mine, "idempotency-key": "a b"}), 422),
+        (await client.post("/order", json={}, headers={**mine, "if-none-match": "x"}), 422),
+        (await client.post("/_/append", json={}, headers={**mine, "idempotency-key": "a b"}), 422),
     ):
         assert response.status_code == status
         assert response.headers.get_list("x-correlation-id") == [mine["x-correlation-id"]], status

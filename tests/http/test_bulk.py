@@ -200,6 +200,11 @@ async def test_at_most_a_hundred_thousand_lines(client: httpx.AsyncClient) -> No
     assert [(answer["line"], answer["status"]) for answer in told] == [(100_000, 201), (100_001, 413)]
     assert told[1]["code"] == "too_large"
     assert await length_of(client, key) == 2
+    sent = lines(*[b""] * 99_999, bulk_line(key), bulk_line(key)).removesuffix(b"\n")
+    last_by_itself = await client.post("/_/bulk", content=sent, headers=NDJSON)
+    told = told_in(last_by_itself.content)
+    assert [(answer["line"], answer["status"]) for answer in told] == [(100_000, 201), (100_001, 413)]
+    assert await length_of(client, key) == 3
 
 
 async def test_blank_lines_behind_the_last_of_a_hundred_thousand_are_passed_over(

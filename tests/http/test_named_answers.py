@@ -84,6 +84,19 @@ async def test_answers_tell_aliases_and_may_leave_out_keys(gateway: Served, outb
         refused(await client.get("/_/feed?aliases=true", headers=stream), 422, "invalid_field", "aliases")
 
 
+@pytest.mark.parametrize("asked", ["?aliases=true", "?keys=alias"])
+async def test_an_answer_with_aliases_is_whole_since_they_come_without_an_event(
+    gateway: Served, outbox: asyncpg.Pool, asked: str
+) -> None:
+    client, _ = await client_of(gateway, outbox, {**NAMES, "hash_ids": {}})
+    async with client:
+        key = (await placed(client))["key"]
+        etag = {"if-none-match": (await client.get(f"/order/{key}")).headers["etag"]}
+        assert (await client.get(f"/order/{key}", headers=etag)).status_code == 304
+        answer = await client.get(f"/order/{key}{asked}", headers=etag)
+        assert (answer.status_code, answer.json()["aliases"]) == (200, ["BD-1"])
+
+
 @asynccontextmanager
 async def following(client: httpx.AsyncClient, path: str) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """The events of a stream of server-sent events."""
@@ -271,6 +284,13 @@ async def test_a_client_works_by_names_and_reads_no_key(gateway: Served, outbox:
             told = read.text + read.headers.get("content-location", "")
             assert name in told
             assert made["key"] not in told and below["key"] not in told, path
+        for method, path in (("QUERY", "/order"), ("POST", "/order/_query")):
+            query = {"after": answer.json()["position"], "wait": 5}
+            told = (await client.request(method, path, json=query, params={"keys": "alias"})).text
+            assert name in told
+            assert made["key"] not in told and below["key"] not in told, path
+            garbled = await client.request(method, path, content=b"{", params={"keys": "x"})
+            refused(garbled, 422, "invalid_field", "keys")
         claimed = await client.post("/_/subscriptions/work/claim", json={})
         assert [each["aliases"] for each in claimed.json()["events"]] != []
         assert made["key"] not in claimed.text and below["key"] not in claimed.text

@@ -6,13 +6,13 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
 from tests.support.accounts import Account
-from tests.support.calls import ACTOR, appended, bulk, new_id, refused
+from tests.support.calls import ACTOR, appended, bulk, new_event_id, new_id, refused
 
 MEBIBYTE = 1024 * 1024
 
@@ -24,7 +24,8 @@ class Request:
     account: Account
     method: str = "POST"
     aggregate_type: str = "order"
-    key: str = "ABC123XYZ"
+    key: str | None = "ABC123XYZ"
+    source: Any = None
     event_type: str = "was_placed"
     more_path: str = ""
     authorization: list[str] = field(default_factory=list)
@@ -48,8 +49,27 @@ class Request:
         return {"events": events, "metadata": self.metadata, **self.more_body}
 
     @property
+    def named(self) -> dict[str, Any]:
+        named = {"key": self.key, "source": self.source}
+        return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def of_several(self) -> dict[str, Any]:
+        """Of several aggregates: a bulk line, or the body of /_/append."""
+        first = {"aggregate_type": "order", "key": "global", "type": "was_noted", "data": 1}
+        last = {"aggregate_type": self.aggregate_type, "type": self.event_type, **self.named}
+        metadata = dict(self.metadata)
+        if "previous_length" in metadata:
+            last["previous_length"] = metadata.pop("previous_length")
+        return {"events": [first, {**last, "data": self.data}], "metadata": metadata, **self.more_body}
+
+    @property
+    def line_of_several(self) -> bytes:
+        return json.dumps(self.of_several).encode() + b"}" * self.garbled
+
+    @property
     def line(self) -> bytes:
-        names = {"aggregate_type": self.aggregate_type, "key": self.key, "type": self.event_type}
+        names = {"aggregate_type": self.aggregate_type, **self.named, "type": self.event_type}
         sent = {name: value for name, value in {**names, **self.single}.items() if name not in self.without}
         return json.dumps(sent).encode() + b"}" * self.garbled
 
@@ -147,6 +167,22 @@ LAST = [
     Fault(422, "idempotency_mismatch", None, "idempotency", header("idempotency-key", "taken")),
     Fault(409, "version_conflict", None, "length", metadata(previous_length=7)),
 ]
+TAKEN = {"source": "shop", "scope": "a", "id": "taken"}
+
+
+def sources(path: str, make: Callable[[object], Callable[[Request], object]]) -> list[Fault]:
+    """What a source that names no aggregate is answered; `make` puts one into a request."""
+    return [
+        Fault(422, "invalid_field", path, "id", make(5)),
+        Fault(422, "missing_field", f"{path}.id", "id", make({"source": "shop"})),
+        Fault(409, "source_taken", path, "id", make(TAKEN)),
+    ]
+
+
+def source(value: object) -> Callable[[Request], object]:
+    return change(source=value, key=None)
+
+
 LARGE_DATA = {"total": "x" * 262_144}
 
 SINGLE = [
@@ -177,11 +213,26 @@ SEVERAL = [
     Fault(422, "schema_violation", "events[1].data.total", "data", change(data={"total": "x"})),
     *LAST,
 ]
-MINTING = [
-    fault
-    for fault in SEVERAL
-    if fault.slot not in ("id", "route") and fault.code not in ("version_conflict",)
+OF_SEVERAL = [
+    *HEAD,
+    Fault(422, "reserved_event_type", "events[1].type", "event", RESERVED),
+    Fault(404, "unknown_aggregate_type", "events[1].aggregate_type", "type", change(aggregate_type="nope")),
+    Fault(422, "unknown_event_type", "events[1].type", "event", UNKNOWN),
+    Fault(422, "invalid_identifier", "events[1].key", "id", change(key="nope")),
+    KEY_AND_HEADERS[2],
+    *BODY[:3],
+    Fault(413, "too_large", "events[1].data", "data", change(data=LARGE_DATA)),
+    BODY[3],
+    *ENVELOPE,
+    *REFERENCES,
+    Fault(422, "schema_violation", "events[1].data.total", "data", change(data={"total": "x"})),
+    Fault(422, "contradiction", "events[1].source", "id", change(source=TAKEN)),
+    *sources("events[1].source", source),
+    LAST[0],
+    Fault(409, "version_conflict", "events[1].previous_length", "length", metadata(previous_length=7)),
 ]
+MINTING = [fault for fault in SEVERAL if fault.slot not in ("id", "route") and fault not in LAST]
+MINTING += [*sources("source", lambda value: more(source=value)), LAST[0]]
 LINE = [
     BODY[3],  # of what can't be read, nothing else is known
     Fault(422, "reserved_event_type", "event_type", "event", RESERVED),
@@ -203,18 +254,51 @@ LINE = [
     ENVELOPE[3],
     *REFERENCES,
     Fault(422, "schema_violation", "data.total", "data", change(data={"total": "x"})),
+    Fault(422, "contradiction", "source", "id", change(source=TAKEN)),
+    *sources("source", source),
     Fault(422, "idempotency_mismatch", None, "idempotency", more(idempotency_key="taken")),
     LAST[1],
+]
+LINE_OF_SEVERAL = [
+    BODY[3],
+    *OF_SEVERAL[5:9],
+    Fault(422, "invalid_field", "idempotency_key", "idempotency", more(idempotency_key="a b")),
+    *[fault for fault in OF_SEVERAL[10:-2] if fault not in BODY],
+    Fault(422, "idempotency_mismatch", None, "idempotency", more(idempotency_key="taken")),
+    OF_SEVERAL[-1],
 ]
 # Two rows that go without one another: what is inside a body can't be known where the body can't be read.
 UNREADABLE = {"content-type", "coding", "oversized", "garbled"}
 
 
-def pairs(faults: list[Fault], *, batch: bool) -> list[tuple[Fault, Fault]]:
+class Way(NamedTuple):
+    """`in_the_body` are slots of names that stand in the body."""
+
+    faults: list[Fault]
+    in_the_body: frozenset[str]
+    path: Callable[[Request], str]
+    body: Callable[[Request], dict[str, Any]]
+
+
+WAYS = {
+    "single": Way(
+        SINGLE, frozenset(), lambda r: f"/{r.aggregate_type}/{r.key}/{r.event_type}", lambda r: r.single
+    ),
+    "batch": Way(
+        SEVERAL, frozenset({"event"}), lambda r: f"/{r.aggregate_type}/{r.key}", lambda r: r.several
+    ),
+    "minting": Way(MINTING, frozenset({"event"}), lambda r: f"/{r.aggregate_type}", lambda r: r.several),
+    "several": Way(
+        OF_SEVERAL, frozenset({"event", "type", "id"}), lambda r: "/_/append", lambda r: r.of_several
+    ),
+}
+
+
+def pairs(faults: list[Fault], in_the_body: frozenset[str]) -> list[tuple[Fault, Fault]]:
     found = []
     for first, second in itertools.combinations(faults, 2):
         slots = {first.slot, second.slot}
-        hidden = (batch and first.slot == "event") or first.path in ("data", "events[1].data")
+        hidden = first.slot in in_the_body or first.path in ("data", "events[1].data")
         if len(slots) == 1 or (hidden and second.slot in UNREADABLE):
             continue
         if first.code == "unknown_event_type" and second.slot == "type":  # no type to know it by
@@ -229,44 +313,48 @@ def named(fault: Fault) -> str:
     return f"{fault.code}:{fault.path}" if fault.path else fault.code
 
 
-async def check(
-    client: httpx.AsyncClient, account: Account, faults: tuple[Fault, ...], *, batch: bool, minting: bool
-) -> None:
+async def take(client: httpx.AsyncClient) -> None:
+    """The identities that other requests have."""
+    await appended(client, "order", new_id(), "was_noted", 1, {"idempotency-key": "taken"})
+    linked = await client.put("/_/sources/shop/a/taken", json={"aggregate_type": "config", "key": new_id()})
+    assert linked.status_code == 200, linked.text
+
+
+async def check(client: httpx.AsyncClient, account: Account, way: Way, faults: tuple[Fault, ...]) -> None:
     request = Request(account)
     for fault in faults:
         fault.make(request)
-    path = f"/{request.aggregate_type}" + ("" if minting else f"/{request.key}")
-    if not batch:
-        path += f"/{request.event_type}"
-    response = await request.send(client, path, request.several if batch else request.single)
+    response = await request.send(client, way.path(request), way.body(request))
     told = response.json()
     first = faults[0]
     expected = (first.status, first.code, first.path)
     assert (response.status_code, told["code"], told.get("path")) == expected, [*map(named, faults), told]
 
 
-@pytest.mark.parametrize(("batch", "minting"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_of_two_faults_the_earlier_row_answers(
-    stranger: httpx.AsyncClient, writer: httpx.AsyncClient, tenant: Account, batch: bool, minting: bool
+    stranger: httpx.AsyncClient, writer: httpx.AsyncClient, tenant: Account, way: Way
 ) -> None:
-    await appended(writer, "order", new_id(), "was_noted", 1, {"idempotency-key": "taken"})
-    faults = MINTING if minting else SEVERAL if batch else SINGLE
-    for fault in faults:
-        await check(stranger, tenant, (fault,), batch=batch, minting=minting)
-    for pair in pairs(faults, batch=batch):
-        await check(stranger, tenant, pair, batch=batch, minting=minting)
+    await take(writer)
+    for fault in way.faults:
+        await check(stranger, tenant, way, (fault,))
+    for pair in pairs(way.faults, way.in_the_body):
+        await check(stranger, tenant, way, pair)
 
 
+@pytest.mark.parametrize("several", [False, True])
 async def test_of_two_faults_of_a_bulk_line_the_earlier_row_answers(
-    client: httpx.AsyncClient, tenant: Account
+    client: httpx.AsyncClient, tenant: Account, several: bool
 ) -> None:
-    await appended(client, "order", new_id(), "was_noted", 1, {"idempotency-key": "taken"})
-    groups: list[tuple[Fault, ...]] = [*((fault,) for fault in LINE), *pairs(LINE, batch=False)]
+    await take(client)
+    possible = LINE_OF_SEVERAL if several else LINE
+    groups: list[tuple[Fault, ...]] = [*((fault,) for fault in possible), *pairs(possible, frozenset())]
     requests = [Request(tenant) for _ in groups]
     for request, faults in zip(requests, groups, strict=True):
         for fault in faults:
             fault.make(request)
-    told = await bulk(client, *[request.line for request in requests])
+    lines = [request.line_of_several if several else request.line for request in requests]
+    told = await bulk(client, *lines)
     wrong = [
         ([*map(named, faults)], answer)
         for faults, answer in zip(groups, told, strict=True)
@@ -280,11 +368,10 @@ async def test_the_request_that_faults_are_put_into_has_none(
     stranger: httpx.AsyncClient, writer: httpx.AsyncClient, tenant: Account
 ) -> None:
     request = Request(tenant)
-    assert (await request.send(stranger, "/order/ABC123XYZ/was_placed", request.single)).status_code == 201
-    for path in ("/order/ABC123XYZ", "/order"):
-        assert (await request.send(stranger, path, request.several)).status_code == 201
-    [told] = await bulk(writer, request.line)
-    assert told["status"] == 201
+    for way in WAYS.values():
+        assert (await request.send(stranger, way.path(request), way.body(request))).status_code == 201
+    for told in await bulk(writer, request.line, request.line_of_several):
+        assert told["status"] == 201
 
 
 async def test_within_an_envelope_missing_comes_before_unknown_before_invalid(
@@ -309,3 +396,51 @@ async def test_reads_check_type_then_key_then_parameters_then_existence(client: 
         response = await client.get(f"/order/{new_id()}{end}{query}")
         assert (response.status_code, response.json()["code"]) == (422, "invalid_field")
     refused(await client.get(f"/order/{new_id()}/events/1"), 404, "not_found")
+
+
+OF_STATE = ("at_length", "at", "synchronous", "consistency", "min_length", "explain", "aliases", "keys")
+OF_EVENTS = ("from", "limit", "order", "upcast", "consistency", "min_length", "aliases", "keys")
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/order/{}", OF_STATE),
+        ("/order/{}/length", ("consistency", "min_length")),
+        ("/order/{}/events", OF_EVENTS),
+        ("/order/{}/events/1", ("upcast", "consistency", "min_length", "aliases", "keys")),
+        ("/order/{}/children", ("limit", "after")),
+        ("/_/events/{}", ("upcast", "aliases", "keys")),
+    ],
+)
+async def test_a_parameter_is_read_before_anything_is_found_or_waited_for(
+    client: httpx.AsyncClient, path: str, names: tuple[str, ...]
+) -> None:
+    url = path.format(new_event_id() if path.startswith("/_/") else new_id())
+    for name in names:
+        wait = "&min_length=9" if "min_length" in names and name != "min_length" else ""
+        refused(await client.get(f"{url}?{name}=x{wait}"), 422, "invalid_field", name)
+
+
+@pytest.mark.parametrize(("method", "path"), [("QUERY", "/_/feed"), ("POST", "/_/feed/query")])
+async def test_a_parameter_of_a_query_is_read_before_its_body(
+    client: httpx.AsyncClient, method: str, path: str
+) -> None:
+    for name, status, code in (
+        ("limit", 422, "invalid_field"),
+        ("wait", 422, "invalid_field"),
+        ("order", 422, "invalid_field"),
+        ("upcast", 422, "invalid_field"),
+        ("keys", 422, "invalid_field"),
+        ("from_time", 422, "invalid_field"),
+        ("types", 422, "unknown_aggregate_type"),
+        ("after", 400, "invalid_position"),
+    ):
+        for content, kind in ((b"{}", "text/plain"), (b"{", "application/json"), (b"{}", "application/json")):
+            response = await client.request(
+                method, f"{path}?{name}=x", content=content, headers={"content-type": kind}
+            )
+            refused(response, status, code, name)
+    stream = {"accept": "text/event-stream", "last-event-id": "x", "content-type": "text/plain"}
+    response = await client.request(method, path, content=b"{}", headers=stream)
+    refused(response, 400, "invalid_position", "Last-Event-ID")

@@ -28,7 +28,7 @@ from gateway.admit.append import (
     is_light,
     retry_of,
 )
-from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked
+from gateway.admit.preconditions import Asked, etag, read_asked
 from gateway.aggregates.judging import is_ruled, refused_as_first
 from gateway.aggregates.records import Records
 from gateway.appends import Append, Retry, same_append
@@ -43,6 +43,7 @@ from gateway.http.api.aliases import Aliases
 from gateway.http.api.parents import Parents, parent_of
 from gateway.http.api.source_keys import SourceKeys
 from gateway.http.authentication import SUSPENDED
+from gateway.http.correlation import correlation_id_in
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.json_values import decode_data
@@ -153,7 +154,7 @@ class Appends:
         deployed = self._catalog.deployed(principal.tenant.id)
         place, body = _place(deployed, names), None
         read = read_asked(headers)
-        asked = NOTHING_ASKED if isinstance(read, Refusal) else read
+        asked = Asked(correlation_id=correlation_id_in(headers)) if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
         call = Call(principal, head, names, asked, correlation_id)
         if not isinstance(place, Refusal) and not isinstance(read, Refusal):
@@ -171,15 +172,17 @@ class Appends:
             await self._refuse_by_head(call, refusal, body, receive, send)
             return
         assert deployed is not None and body is not None
+        unmeant = None
         if names.minting:
             meant = await self._meant(principal, place, body)
-            if isinstance(meant, Refusal):
-                await _send(send, call, refused(meant))
-                return
+            if isinstance(meant, Refusal):  # where nothing else is wrong with the body
+                unmeant, meant = meant, msgspec.structs.replace(place, minted=False)
             place = meant
         minting = self._contexts.of(principal.tenant.id, deployed, correlation_bytes)
         judge = partial(compose, deployed.spec, place, asked, body, minting)
         append = judge() if is_light(place, body) else await self._judged_aside(principal, judge)
+        if unmeant is not None and not isinstance(append, Fault):
+            append = Fault(unmeant, None)
         batch, name = names.event_type is None, None
         if isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)

@@ -151,6 +151,10 @@ class Bulk:
             async for several in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
                 at = 0
                 while at < len(several):
+                    if number == LINES_MAX:
+                        if any(line is None or line.strip() for line in several[at:]):
+                            raise Refused(_TOO_MANY)
+                        break
                     await run.room()
                     if request.key.ended:
                         raise Refused(request.key.ended)
@@ -162,10 +166,6 @@ class Bulk:
                     run.add(judged)
                     number, at = number + count, at + count
                     await asyncio.sleep(0)
-                    if number == LINES_MAX:
-                        if any(line is None or line.strip() for line in several[at:]):
-                            raise Refused(_TOO_MANY)
-                        break
             run.end(None)
         except Refused as stop:
             run.end(Line(number + 1, Fault(stop.refusal, None)))
@@ -253,10 +253,11 @@ class Bulk:
         sent = line
         named, source = foreign.get(line), None
         sources: Mapping[int, Names] = {}
+        unnamed: Refusal | None = None
         if isinstance(named, Fault):
             return Line(number, named)
         if named is not None:
-            line, source, sources = named
+            line, source, sources, unnamed = named
         judged: Append | Creation | SeveralLine | Fault
         try:
             if is_several(line):
@@ -267,6 +268,8 @@ class Bulk:
                 judged, first = several, first_type(line)
             else:
                 judged, first = judge_line(spec, line, minting, known, keys, source), None
+            if unnamed is not None and not isinstance(judged, Fault):
+                judged = Fault(unnamed, None)
         except Exception:
             request.log_line_failed()
             return Line(number, Broken(), failed=_named_by(minting.tenant, spec, sent, meant))

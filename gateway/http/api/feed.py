@@ -96,12 +96,16 @@ class Feed:
 
     async def query(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """The feed of what the items in the body match. Raises Refused."""
-        unreadable = check_json_body(Head(scope), self._body_bytes_max)
+        head, query = Head(scope), Parameters(scope["query_string"])
+        form, resumed = _form_and_place(head)
+        wanted(query, None)
+        self._queries.require_readable(principal, query, resumed, live=form == SSE)
+        unreadable = check_json_body(head, self._body_bytes_max)
         if unreadable is not None:
             raise Refused(unreadable)
         body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         value = await decoded(self._aside, principal, body)
-        spec, salt = self._queries.spec(principal, Parameters(scope["query_string"]))
+        spec, salt = self._queries.spec(principal, query)
         await self._feed(principal, scope, receive, send, read(read_query(value, spec, salt)))
 
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,8 +120,7 @@ class Feed:
         self, principal: Principal, scope: Scope, receive: Receive, send: Send, items: Items
     ) -> None:
         head, head_only = Head(scope), scope["method"] == "HEAD"
-        form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
-        resumed = head.get(b"last-event-id") if form == SSE else None
+        form, resumed = _form_and_place(head)
         query = Parameters(scope["query_string"])
         deployed = self._catalog.deployed(principal.tenant.id)
         names = wanted(query, None if deployed is None or form == cloud_events.BATCH else deployed.spec)
@@ -363,6 +366,12 @@ class Feed:
 
     async def _stream_page(self, asked: Asked, after: Position | None, most: int) -> Page:
         return await self._page(asked, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
+
+
+def _form_and_place(head: Head) -> tuple[bytes | None, bytes | None]:
+    """The form that `Accept` asks for, and of server-sent events the `Last-Event-ID`."""
+    form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
+    return form, head.get(b"last-event-id") if form == SSE else None
 
 
 def _a_page_of(chunks: Sequence[Chunk[bytes]], end: Place) -> tuple[Sequence[Chunk[bytes]], Place]:

@@ -65,9 +65,7 @@ class FeedQuery:
         newest_first: bool,
     ) -> Asked:
         """`resumed` is a `Last-Event-ID`. Raises Refused."""
-        limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
-        wanted = self._wanted(principal, query, self._tagged(principal, query, items))
-        wait_s = query.integer("wait", 0, 0, WAIT_S_MAX)
+        limit, wanted, wait_s, upcast = self._read(principal, query, items)
         floor = 1
         if resumed is not None:
             after: Position | None = _position(resumed.decode("latin-1"), "Last-Event-ID")
@@ -76,8 +74,28 @@ class FeedQuery:
         known = self._known(principal)
         live = wanted if known is None else known.canonical(wanted)
         known = None if live == wanted else known
-        upcast = query.boolean("upcast")
         return Asked(principal.handle, wanted, after, limit, wait_s, live, known, upcast, newest_first, floor)
+
+    def require_readable(
+        self, principal: Principal, query: Parameters, resumed: bytes | None, *, live: bool
+    ) -> None:
+        """Raises Refused as `asked` would, as far as no database is needed for it: before a body is read."""
+        is_newest_first(query, live=live)
+        self._read(principal, query, ())
+        text = query.text("after")
+        if resumed is not None:
+            _position(resumed.decode("latin-1"), "Last-Event-ID")
+        elif text not in (None, FROM_BEGINNING, FROM_NOW):
+            _position(text, "after")
+        query.instant_ms("from_time")
+
+    def _read(
+        self, principal: Principal, query: Parameters, items: Items
+    ) -> tuple[int | None, Filter, int, bool]:
+        """The limit, the events that are wanted, the seconds to wait, and `upcast`. Raises Refused."""
+        limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
+        wanted = self._wanted(principal, query, self._tagged(principal, query, items))
+        return limit, wanted, query.integer("wait", 0, 0, WAIT_S_MAX), query.boolean("upcast")
 
     async def _between(
         self, tenant: bytes, query: Parameters, newest_first: bool

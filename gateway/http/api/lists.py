@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from gateway.admit.address import undeclared_type
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
@@ -15,7 +13,7 @@ from gateway.http import response
 from gateway.http.api.follow import SSE, wanted_stream
 from gateway.http.api.list_query import Asked, read_body_query, read_parameters
 from gateway.http.api.live_rows import LiveRows
-from gateway.http.api.named_answers import NamedAnswers, wanted
+from gateway.http.api.named_answers import NamedAnswers, Wanted, wanted
 from gateway.http.api.rows import Named, RowReader, page_json
 from gateway.http.json_body import decoded
 from gateway.http.parameters import Parameters
@@ -77,7 +75,8 @@ class Lists:
             )
         else:
             named = self.named(principal, aggregate_type)
-            await self._answer(named, read_parameters(query, named.by), head, scope, send)
+            asked, names = read_parameters(query, named.by), self._names(principal, query)
+            await self._answer(named, asked, names, head, send, head_only=head_only)
 
     def followed(self, principal: Principal, aggregate_type: str, query: bytes) -> tuple[Named, Asked]:
         """What a live list is asked for. Raises Refused."""
@@ -99,7 +98,9 @@ class Lists:
     ) -> None:
         """A page, by the body."""
         named = self.named(principal, aggregate_type)
-        await self._answer(named, await self.asked(principal, named, head, receive), head, scope, send)
+        names = self._names(principal, scope["query_string"])
+        asked = await self.asked(principal, named, head, receive)
+        await self._answer(named, asked, names, head, send, head_only=False)
 
     async def asked(self, principal: Principal, named: Named, head: Head, receive: Receive) -> Asked:
         """What a body asks for. Raises Refused."""
@@ -109,13 +110,15 @@ class Lists:
         text = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         return read_body_query(await decoded(self._aside, principal, text), named.by)
 
-    async def _answer(self, named: Named, asked: Asked, head: Head, scope: Scope, send: Send) -> None:
+    def _names(self, principal: Principal, query: bytes) -> Wanted:
+        """Raises Refused."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        return wanted(Parameters(query), None if deployed is None else deployed.reading)
+
+    async def _answer(
+        self, named: Named, asked: Asked, names: Wanted, head: Head, send: Send, *, head_only: bool
+    ) -> None:
         build, rows = await self._reader.page(named, asked, head)
         body = b'{"ok":true,%b}' % await page_json(build, rows, asked.query)
-        read = response.ReadAnswer(body)
-        if scope["method"] in ("GET", "HEAD"):
-            deployed = self._catalog.deployed(UUID(bytes=named.tenant))
-            spec = None if deployed is None else deployed.reading
-            names = wanted(Parameters(scope["query_string"]), spec)
-            read = await self._told.told(named.tenant, read, names, named.name)
-        await response.answer_read(send, read, scope["method"] == "HEAD")
+        read = await self._told.told(named.tenant, response.ReadAnswer(body), names, named.name)
+        await response.answer_read(send, read, head_only)

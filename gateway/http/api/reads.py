@@ -128,8 +128,8 @@ class Reads:
     async def events(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """One page, with the `from` of the next."""
         wanted = read_range(subject, query, PAGE_EVENTS_DEFAULT)
-        await wait_for_length(self._log, subject, query)
         upcast = query.boolean("upcast")
+        await wait_for_length(self._log, subject, query)
         if is_strong(query) or upcast or wanted != Range(subject.stream, limit=PAGE_EVENTS_DEFAULT):
             page = await self._page(wanted, query)
             following = _next(page.events, page.length, wanted.newest_first)
@@ -158,7 +158,7 @@ class Reads:
 
     async def event(self, subject: Subject, version: str, query: Parameters) -> ReadAnswer:
         """The event at one version."""
-        number = _version(version)
+        number, upcast = _version(version), query.boolean("upcast")
         await wait_for_length(self._log, subject, query)
         at = min(number, VERSION_MAX)
         page = await self._page(Range(subject.stream, at, at, 1), query)
@@ -171,7 +171,7 @@ class Reads:
                 )
             )
         events = page.events
-        if query.boolean("upcast"):
+        if upcast:
             events = await self.upcasts.all(subject.stream.tenant, events)
         return ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(events[0]))
 
@@ -232,7 +232,9 @@ def is_strong(query: Parameters) -> bool:
 
 
 async def wait_for_length(log: Log, subject: Subject, query: Parameters) -> None:
-    """`?min_length=n`: returns once the stream is that long. Raises Refused (503) when it is not in time."""
+    """`?min_length=n`: returns once the stream is that long. Raises Refused: 503 when it is not in time; 422
+    for a `consistency` that can't be read, before the wait."""
+    is_strong(query)
     if not query.given("min_length"):
         return
     wanted = query.integer("min_length", 0, 0, LENGTH_MAX)

@@ -22,7 +22,7 @@ from gateway.http.api.appends import Appends, PathParams
 from gateway.http.api.contents import Contents, of_content
 from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.http.api.lists import Lists
-from gateway.http.api.named_answers import NamedAnswers, wanted
+from gateway.http.api.named_answers import NamedAnswers, Wanted, wanted
 from gateway.http.api.reads import Reads, Subject
 from gateway.http.api.states import States
 from gateway.http.authentication import Authenticator, narrowed, require_narrow
@@ -215,8 +215,11 @@ class AggregateRouter:
             case "/{type}/{id}":
                 if query.boolean("explain"):
                     subject = _explained(principal, subject)
-                read = await self._states.state(subject, query, head.joined(b"if-none-match"))
-                read = await self._with_names(principal, subject, query, read)
+                names = wanted(query, subject.deployed.reading)
+                # An alias comes without an event, so the ETag does not tell whether the client has it.
+                if_none_match = None if names.of(aggregate_type) else head.joined(b"if-none-match")
+                read = await self._states.state(subject, query, if_none_match)
+                read = await self._with_names(principal, subject, names, read)
             case "/{type}/{id}/length":
                 read = await self._reads.length(subject, query)
             case "/{type}/{id}/aliases":
@@ -225,8 +228,9 @@ class AggregateRouter:
             case "/{type}/{id}/children":
                 read = await self._aliases.children(subject, query)
             case "/{type}/{id}/events/{version}":
+                names = wanted(query, subject.deployed.reading)
                 read = await self._reads.event(subject, found.names["version"] or "", query)
-                read = await self._with_names(principal, subject, query, read)
+                read = await self._with_names(principal, subject, names, read)
             case "/{type}/{id}/events":
                 await self._events(principal, subject, query, head, receive, send, head_only)
                 return
@@ -248,12 +252,11 @@ class AggregateRouter:
         self,
         principal: Principal,
         subject: Subject,
-        query: Parameters,
+        asked: Wanted,
         read: ReadAnswer,
     ) -> ReadAnswer:
-        """With what the query asks for of aliases, and of a child with its parent."""
+        """With what is asked for of aliases, and of a child with its parent."""
         stream, spec = subject.stream, subject.deployed.reading
-        asked = wanted(query, spec)
         read = await self._named.told(principal.tenant.id.bytes, read, asked, stream.aggregate_type)
         return await self._named.with_parent(stream, read) if spec.hash_ids is not None else read
 
@@ -277,7 +280,7 @@ class AggregateRouter:
             await self._follow.ndjson(subject, query, names, head, send, head_only=head_only)
         else:
             read = await self._reads.events(subject, query)
-            read = await self._with_names(principal, subject, query, read)
+            read = await self._with_names(principal, subject, names, read)
             await response.answer_read(send, read, head_only)
 
 

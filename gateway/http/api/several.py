@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from gateway.admit.append import EventContext, Fault
-from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
+from gateway.admit.preconditions import Asked, read_asked
 from gateway.admit.several import PlaceOf, Several, judge_ordinary, judge_several, with_sources
 from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.aggregates.records import Records
@@ -29,6 +29,7 @@ from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, EventContexts, correlation, minted_key
 from gateway.http.api.source_keys import SOURCE, NamedBody, SourceKeys
+from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.log.append.pending import Waiter
@@ -75,12 +76,9 @@ class SeveralAppends:
         if asks_of_one_aggregate(read):
             sent = next(name for name in _OF_ONE if head.joined(name.lower().encode()) is not None)
             raise Refused(Refusal("bad_request", _OF_ONE[sent], sent))
-        refusal = check_json_body(head, self._body_bytes_max)
-        if refusal is not None:
-            raise Refused(refusal)
-        body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
+        body = await self._body(head, read, receive)
         named = await self._with_keys(principal, body) if SOURCE in body else NamedBody(body)
-        asked = NOTHING_ASKED if isinstance(read, Refusal) else read
+        asked = Asked(correlation_id=correlation_id_of(head)) if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
         judge = await self._judge(principal, read, named, correlation_bytes)
         judged = await judge()
@@ -91,6 +89,18 @@ class SeveralAppends:
         if asked.wait and answer.done is not None:
             answer = await self._with_aliases(principal.tenant.id, answer, answer.done, named.body)
         await response.answer_with(send, answer.status, answer.body, lines_of_several(answer, correlation_id))
+
+    async def _body(self, head: Head, read: Asked | Refusal, receive: Receive) -> bytes:
+        """Raises Refused: where it can't be read, a header that can't be comes first."""
+        refusal = check_json_body(head, self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(read if isinstance(read, Refusal) else refusal)
+        try:
+            return await read_body(receive, self._body_bytes_max, self._body_timeout_s)
+        except Refused as refused:
+            if isinstance(read, Refusal) and refused.refusal.code == "too_large":
+                raise Refused(read) from refused
+            raise
 
     def judged_at_once(
         self, principal: Principal, deployed: Deployed, asked: Asked, body: bytes, correlation_id: bytes
@@ -175,6 +185,8 @@ class SeveralAppends:
 
         async def judged() -> Several | Fault:
             found = judge() if light else await self._judged_aside(principal, judge)
+            if named.refusal is not None and not isinstance(found, Fault):
+                return Fault(named.refusal, None)
             if isinstance(found, Fault) or not named.sources:
                 return found
             return msgspec.structs.replace(found, append=with_sources(found.append, named.sources))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import msgspec
@@ -28,6 +28,7 @@ from gateway.http.api.sources import read_source, taken
 from gateway.http.request import Refused
 from gateway.names.source_ids import SourceId
 from gateway.postgres.errors import PostgresTrouble
+from spec.identifiers import GLOBAL
 from spec.model import Spec
 from spec.violations import WEIGHT_MIN, is_light
 
@@ -41,19 +42,22 @@ _T = TypeVar("_T")
 
 class NamedLine(NamedTuple):
     """A bulk line with its key, and the foreign id that leads to it; None where its events have theirs, by
-    their numbers in `sources`."""
+    their numbers in `sources`. `refusal` is why the foreign id stands for nothing: where nothing else is
+    wrong with the line."""
 
     line: bytes
     source: Names | None
     sources: Mapping[int, Names] = MappingProxyType({})
+    refusal: Refusal | None = None
 
 
 class NamedBody(NamedTuple):
-    """A body of /_/append with keys, and the foreign ids that lead to them, by the numbers of their
-    events."""
+    """A body of /_/append with keys, and the foreign ids that lead to them, by the numbers of their events;
+    `refusal` as of a line."""
 
     body: bytes
     sources: Mapping[int, Names] = MappingProxyType({})
+    refusal: Refusal | None = None
 
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -114,11 +118,12 @@ class SourceKeys:
                 keys[n] = None
                 continue
             if event.get("key") is not None:
-                return Refusal("contradiction", "An event has a `key` or a `source`, not both.", path)
+                both = Refusal("contradiction", "An event has a `key` or a `source`, not both.", path)
+                return await self._unnamed(tenant, body, named, both)
             try:
                 wanted = read_source(event["source"], path)
             except Refused as refused:
-                return refused.refusal
+                return await self._unnamed(tenant, body, named, refused.refusal)
             by_type.setdefault(event["aggregate_type"], {})[n] = wanted
         for aggregate_type, several in sorted(by_type.items()):
             mapped = await self._keys(tenant, aggregate_type, list(several.values()))
@@ -126,13 +131,25 @@ class SourceKeys:
                 return mapped
             for n, key in zip(several, mapped, strict=True):
                 if isinstance(key, Refusal):
-                    return replace(key, path=f"events[{n}].source")
+                    taken_by_another = replace(key, path=f"events[{n}].source")
+                    return await self._unnamed(tenant, body, named, taken_by_another)
                 keys[n] = key
         wanted_by = {n: source for several in by_type.values() for n, source in several.items()}
         made = await self._read(tenant, body, partial(_with_keys, body, keys))
         if isinstance(made, Refusal):
             return made
         return NamedBody(made, {n: _names(each) for n, each in wanted_by.items()})
+
+    async def _unnamed(
+        self, tenant: UUID, body: bytes, named: Mapping[int, dict[str, Any]], refusal: Refusal
+    ) -> NamedBody | Refusal:
+        """With keys of no aggregate, which is all that the rest of the checks needs."""
+        keys = {
+            n: None if event["source"] is None or event.get("key") is not None else str(uuid4())
+            for n, event in named.items()
+        }
+        made = await self._read(tenant, body, partial(_with_keys, body, keys))
+        return made if isinstance(made, Refusal) else NamedBody(made, refusal=refusal)
 
     async def of_lines(
         self, tenant: UUID, spec: Spec | None, lines: Sequence[bytes]
@@ -154,7 +171,7 @@ class SourceKeys:
                 found[line] = (
                     Fault(body, None)
                     if isinstance(body, Refusal)
-                    else NamedLine(body.body, None, body.sources)
+                    else NamedLine(body.body, None, body.sources, body.refusal)
                 )
                 continue
             aggregate_type = value.get("aggregate_type")
@@ -164,25 +181,31 @@ class SourceKeys:
                 found[line] = NamedLine(_without_source(line), None)
                 continue
             if value.get("key") is not None:
-                why = "A line has a `key` or a `source`, not both."
-                found[line] = Fault(Refusal("contradiction", why, "source"), None)
+                both = Refusal("contradiction", "A line has a `key` or a `source`, not both.", "source")
+                found[line] = NamedLine(_without_source(line), None, refusal=both)
                 continue
             if (
                 spec is None
                 or not isinstance(aggregate_type, str)
                 or aggregate_type not in spec.aggregate_types
             ):
-                found[line] = Fault(Refusal("unknown_aggregate_type", _NO_TYPE, "type"), None)
+                found[line] = _unnamed(line, Refusal("unknown_aggregate_type", _NO_TYPE, "type"))
                 continue
             try:
                 by_type.setdefault(aggregate_type, []).append((line, read_source(value["source"], "source")))
             except Refused as refused:
-                found[line] = Fault(refused.refusal, None)
+                found[line] = _unnamed(line, refused.refusal)
         for aggregate_type, several in by_type.items():
             keys = await self._keys(tenant, aggregate_type, [source for _, source in several])
             for n, (line, source) in enumerate(several):
-                key = keys if isinstance(keys, Refusal) else keys[n]
-                found[line] = Fault(key, None) if isinstance(key, Refusal) else _with_key(line, key, source)
+                if isinstance(keys, Refusal):
+                    found[line] = Fault(keys, None)
+                    continue
+                key = keys[n]
+                if isinstance(key, Refusal):
+                    found[line] = _unnamed(line, key)
+                else:
+                    found[line] = NamedLine(_with_key(line, key), _names(source))
         return found
 
     async def _keys(
@@ -240,10 +263,14 @@ def _without_source(line: bytes) -> bytes:
     return _encode(members)
 
 
-def _with_key(line: bytes, key: str, source: SourceId) -> NamedLine:
+def _with_key(line: bytes, key: str) -> bytes:
     members = _decode_members(line)
     del members["source"]
-    return NamedLine(_encode({**members, "key": key}), _names(source))
+    return _encode({**members, "key": key})
+
+
+def _unnamed(line: bytes, refusal: Refusal) -> NamedLine:
+    return NamedLine(_with_key(line, GLOBAL), None, refusal=refusal)
 
 
 def _names(source: SourceId) -> Names:

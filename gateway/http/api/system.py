@@ -202,7 +202,9 @@ class System:
         event_id = request.path_params["event_id"]
         if not _UUID.fullmatch(event_id):
             raise Refused(Refusal("invalid_field", "An event's id is a UUIDv7 or UUIDv5.", "event_id"))
-        tenant = principal_of(request).tenant.id.bytes
+        tenant, query = principal_of(request).tenant.id.bytes, Parameters(request.scope["query_string"])
+        deployed = self._catalog.deployed(principal_of(request).tenant.id)
+        asked, upcast = wanted(query, None if deployed is None else deployed.reading), query.boolean("upcast")
         try:
             found = await self._log.event(tenant, bytes.fromhex(event_id.replace("-", "")))
         except PostgresTrouble as trouble:
@@ -210,12 +212,9 @@ class System:
         only = principal_of(request).only
         if found is None or (only is not None and not _shows(only, found)):
             raise Refused(Refusal("not_found", f"There is no event {event_id.lower()}."))
-        if Parameters(request.scope["query_string"]).boolean("upcast"):
+        if upcast:
             (found,) = await self._upcasts.all(tenant, (found,))
         read = response.ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(found))
-        deployed = self._catalog.deployed(principal_of(request).tenant.id)
-        spec = None if deployed is None else deployed.spec
-        asked = wanted(Parameters(request.scope["query_string"]), spec)
         return response.json_response(200, (await self._named.told(tenant, read, asked)).body)
 
 
