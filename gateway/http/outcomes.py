@@ -258,8 +258,10 @@ def appended(done: Appended, *, batch: bool) -> Answer:
 
 
 def unchanged(done: Appended, *, batch: bool) -> Answer:
-    """The receipt of the record before, for one that says the same: nothing was written."""
+    """The receipt of the record before, for one that says the same: nothing was written. It is no replay: the
+    record before came by a request of its own."""
     body = appended(done, batch=batch or len(done.event_ids) > 1).body
+    done = msgspec.structs.replace(done, replayed=False)
     return Answer(200, render.with_member(body, b'"unchanged":true'), done.length, done=done)
 
 

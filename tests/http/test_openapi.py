@@ -31,7 +31,7 @@ from spec.model import Spec
 from spec.parse import parse
 from spec.webhooks.sources import RedactedEnviron
 from tests.support.accounts import open_account
-from tests.support.calls import new_client, refused
+from tests.support.calls import ACTOR, bulk, new_client, new_id, refused
 from tests.support.serving import Child, Served
 
 ROOT = Path(__file__).parents[2]
@@ -401,6 +401,80 @@ async def test_every_example_of_an_append_is_accepted(gateway: Served, outbox: a
                 assert response.status_code == 201, (path, response.text)
                 sent += 1
         assert sent == 14 + 2 * 6
+
+
+RECORDS: dict[str, Any] = {
+    "aggregate_types": {
+        "unit": {
+            "identity": {"content": {"text": "$.data.text"}},
+            "events": {"was_seen": {"schema": {}, "tags": ["text:$.data.text"]}},
+        },
+        "listed": {
+            "identity": {"content": {"text": "$.data.text"}},
+            "list": {"by": ["text"]},
+            "events": {"was_seen": {"schema": {}}},
+        },
+    },
+    "agent_types": ["user"],
+}
+
+
+def require_documented(described: dict[str, Any], path: str, response: httpx.Response) -> None:
+    """That the document has a schema for this answer, and that it fits."""
+    found = described["paths"][path][response.request.method.lower()]["responses"][str(response.status_code)]
+    if "$ref" in found:
+        found = described["components"]["responses"][found["$ref"].rpartition("/")[2]]
+    validator_of(described, found["content"]["application/json"]["schema"]).validate(response.json())
+
+
+async def test_what_records_and_sources_are_answered_is_documented(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    account = await open_account(outbox, RECORDS)
+    async with new_client(gateway.url, account.write) as client:
+        described = (await client.get("/_/openapi.json")).json()
+        key, metadata = new_id(), {"actor": ACTOR}
+        event = {"type": "was_seen", "data": {"text": "a"}}
+        source = {"source": "shop", "scope": "a", "id": "1"}
+        single = {"data": event["data"], "metadata": metadata, "if_unchanged": "skip"}
+        batch = {"events": [event], "metadata": metadata, "if_unchanged": "skip"}
+        for url, path, body in (
+            (f"/unit/{key}/was_seen", "/unit/{id}/was_seen", single),
+            (f"/unit/{key}", "/unit/{id}", batch),
+            ("/unit", "/unit", {**batch, "source": source}),
+        ):
+            for _ in range(2):
+                response = await client.post(url, json=body)
+                require_documented(described, path, response)
+            assert (response.status_code, response.json()["unchanged"]) == (200, True)
+        content = (await client.post("/_/ids/hash", json={"text": "a"})).json()["content"]
+        for name in ("unit", "listed"):
+            found = await client.get(f"/{name}?content={content}")
+            assert found.status_code == 200
+            require_documented(described, f"/{name}", found)
+            parameters = described["paths"][f"/{name}"]["get"]["parameters"]
+            assert {"content", "context"} <= {each.get("name") for each in parameters}
+        line = {"aggregate_type": "unit", "source": source, **event, "metadata": metadata}
+        several = {"events": [{"aggregate_type": "unit", "source": source, **event}], "metadata": metadata}
+        lines = [{**line, "if_unchanged": "skip"}, {**several, "idempotency_key": new_id()}]
+        for each in lines:
+            validator_of(described, described["components"]["schemas"]["BulkLine"]).validate(each)
+        assert [each["status"] for each in await bulk(client, *lines)] == [200, 201]
+        items = [{"types": ["unti.was_seen"]}]
+        undeclared = {**several, "condition": {"fail_if_events_match": {"items": items}}}
+        response = await client.post("/_/append", json=undeclared)
+        assert response.json()["code"] == "unknown_aggregate_type"
+        require_documented(described, "/_/append", response)
+        unlinked = await client.put("/_/sources/shop/a/2", json={"aggregate_type": "unit", "key": "x"})
+        assert unlinked.json()["code"] == "invalid_identifier"
+        require_documented(described, "/_/sources/{source}/{scope}/{source_id}", unlinked)
+
+
+def test_an_event_may_be_the_gateway_s_own() -> None:
+    _, described = made(SPEC)
+    named = described["components"]["schemas"]["Event"]["properties"]["aggregate_type"]
+    for name in ("order", "_names", "_saga"):
+        validator_of(described, named).validate(name)
 
 
 # ---- served ----

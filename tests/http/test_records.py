@@ -126,6 +126,7 @@ async def test_an_unchanged_record_is_skipped_where_that_is_asked_for(client: ht
     assert first.status_code == 201
     again = await append(client, "unit", key, "was_seen", {"text": "one"}, skip)
     assert (again.status_code, again.json()) == (200, {**first.json(), "unchanged": True})
+    assert "idempotency-replayed" not in again.headers
     body = {"data": {"text": "one"}, "metadata": {"actor": ACTOR}, "if_unchanged": "skip"}
     assert (await client.post(f"/unit/{key}/was_seen", json=body)).json()["unchanged"] is True
     assert (await append(client, "unit", key, "was_seen", {"text": "two"}, skip)).status_code == 201

@@ -40,14 +40,19 @@ def line_schemas(declared: AggregateType) -> list[Schema]:
         object_of(
             {
                 "aggregate_type": {"const": declared.name},
-                "key": {"anyOf": [ref("Identifier"), ALIAS]},
                 "type": {"const": event_type.name},
                 "data": ref(_data_name(declared, event_type)),
                 "metadata": ref("Metadata"),
             },
-            {"idempotency_key": key},
+            {
+                "key": {"anyOf": [ref("Identifier"), ALIAS]},
+                "source": {**or_null(SOURCE), "description": "A name that is used in place of a key."},
+                "idempotency_key": key,
+                **_unchanged(declared),
+            },
             closed=True,
         )
+        | {"anyOf": [{"required": ["key"]}, {"required": ["source"]}]}
         for event_type in declared.events.values()
     ]
 
@@ -95,9 +100,8 @@ def append_schema(events: list[Schema], more: Schema | None = None) -> Schema:
     """The body of /_/append, whose events are any of these; `more` are other members that it may have."""
     items: Schema = {"anyOf": events} if events else {"not": {}}
     listed = list_of(items, minItems=1, maxItems=EVENTS_MAX)
-    return object_of(
-        {"events": listed, "metadata": ref("MetadataOfAll")}, {"condition": _CONDITION}, closed=True
-    )
+    optional = {"condition": _CONDITION, **(more or {})}
+    return object_of({"events": listed, "metadata": ref("MetadataOfAll")}, optional, closed=True)
 
 
 def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:
@@ -160,6 +164,12 @@ def _unchanged(declared: AggregateType) -> Schema:
     return {} if declared.identity is None else _IF_UNCHANGED
 
 
+def _done(declared: AggregateType, appended: str, unchanged: str) -> Schema:
+    """The responses to an append that is granted."""
+    skipped = {} if declared.identity is None else shared("200", unchanged)
+    return skipped | shared("201", appended)
+
+
 def _asked(declared: AggregateType, *names: str) -> tuple[str, ...]:
     """The parameters of an append to this type."""
     return names if declared.identity is None else (*names, "Sluice-If-Unchanged")
@@ -180,7 +190,7 @@ def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: ob
         tag=declared.name,
         parameters=_asked(declared, "id", *_ASKED),
         body=json_request(schema, example),
-        done=shared("201", "appended"),
+        done=_done(declared, "appended", "unchanged-record"),
         refused="append",
     )
 
@@ -192,7 +202,7 @@ def _batch(declared: AggregateType, example: object) -> Schema:
         tag=declared.name,
         parameters=_asked(declared, "id", *_ASKED),
         body=json_request(ref(_batch_name(declared)), example),
-        done=shared("201", "appended-several"),
+        done=_done(declared, "appended-several", "unchanged-records"),
         refused="batch",
     )
 
@@ -204,7 +214,7 @@ def _mint(declared: AggregateType, example: object) -> Schema:
         tag=declared.name,
         parameters=_asked(declared, "Idempotency-Key", "X-Correlation-Id", "Prefer"),
         body=json_request(ref(_minting_name(declared)), example),
-        done=shared("201", "appended-several"),
+        done=_done(declared, "appended-several", "unchanged-records"),
         refused="mint",
     )
 

@@ -14,6 +14,8 @@ def shared_answers() -> dict[str, Schema]:
     return {
         "appended": answer("Committed.", ref("Receipt"), _OF_APPENDS, RECEIPT),
         "appended-several": answer("Committed.", ref("BatchReceipt"), _OF_APPENDS),
+        "unchanged-record": _unchanged("Receipt"),
+        "unchanged-records": _unchanged("BatchReceipt"),
         "appended-to-several": answer(
             "Committed, all of it.", ref("ReceiptOfSeveral"), ("X-Correlation-Id", "Idempotency-Replayed")
         ),
@@ -26,6 +28,12 @@ def shared_answers() -> dict[str, Schema]:
         "events": _events(),
         "event": answer("The event.", object_of({"ok": OK, "event": ref("Event")}), _OF_READS),
     }
+
+
+def _unchanged(receipt: str) -> Schema:
+    why = "Nothing was written: the record equals the one before, whose receipt this is."
+    schema: Schema = {"allOf": [ref(receipt), object_of({"unchanged": {"const": True}})]}
+    return answer(why, schema, _OF_APPENDS)
 
 
 def _length() -> Schema:

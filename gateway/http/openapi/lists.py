@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gateway.follow.query import LIMIT_DEFAULT, LIMIT_MAX
+from gateway.http.api.contents import LIMIT_DEFAULT as CONTENTS_DEFAULT
+from gateway.http.api.contents import LIMIT_MAX as CONTENTS_MAX
 from gateway.http.api.list_query import WAIT_DEFAULT_S, WAIT_MAX_S
-from gateway.http.openapi.operations import SSE, answer, operation, request
+from gateway.http.openapi.operations import JSON, SSE, answer, operation, request
 from gateway.http.openapi.schemas import LENGTH, NAMED, OK, Schema, list_of, object_of, or_null, ref
 from spec.model import AggregateType
 
@@ -20,6 +22,7 @@ _ASKED = (
 )
 _FRESH = ("list-after", "list-wait")
 _TEXT: Schema = {"type": "string"}
+_CURSOR = "The `next` of the previous page."
 
 
 def list_parameters() -> dict[str, Schema]:
@@ -39,7 +42,7 @@ def list_parameters() -> dict[str, Schema]:
             {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
             "Rows of a page.",
         ),
-        "list-cursor": _in_query("cursor", _TEXT, "The `next` of the previous page."),
+        "list-cursor": _in_query("cursor", _TEXT, _CURSOR),
         "list-fields": _in_query("fields", _TEXT, "Fields of `data` to send, separated by commas."),
         "list-count": _in_query("count", {"type": "boolean"}, "Whether to count the rows, up to 10,000."),
         "list-after": _in_query("after", _TEXT, "A position that the answer must cover, as of a receipt."),
@@ -75,6 +78,13 @@ def list_schemas() -> dict[str, Schema]:
     }
     return {
         "Row": object_of(row, NAMED),
+        "ContentPage": object_of(
+            {
+                "ok": OK,
+                "items": list_of(object_of({"key": _TEXT, "event_id": ref("EventId")})),
+                "next": or_null(_TEXT),
+            }
+        ),
         "RowPage": object_of({**page, "position": position}, {"count": count}),
         "Build": build,
         "Standing": {"allOf": [ref("Build"), object_of(standing)]},
@@ -83,10 +93,11 @@ def list_schemas() -> dict[str, Schema]:
 
 
 def list_paths(declared: AggregateType) -> dict[str, Schema]:
-    """Of a type with a list. QUERY has no place in OpenAPI 3.1; POST of `/_query` takes the same."""
-    if declared.listed is None:
-        return {}
+    """Of a type with a list, or with content. QUERY has no place in OpenAPI 3.1; POST of `/_query` takes the
+    same."""
     name = declared.name
+    if declared.listed is None:
+        return {} if declared.identity is None else {f"/{name}": {"get": _found(name)}}
     page = answer("A page.", ref("RowPage"))
     live = answer("A page, or live rows.", ref("RowPage"))
     live["content"] |= _LIVE
@@ -113,6 +124,10 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
         refused="list",
     )
     listed["parameters"] += [_filter(field) for field in declared.listed.by]
+    if declared.identity is not None:
+        listed["parameters"] += _CONTENT
+        either = {"schema": {"anyOf": [ref("RowPage"), ref("ContentPage")]}}
+        listed["responses"]["200"]["content"][JSON] = either
     queried = operation(
         f"query.{name}",
         f"All aggregates of {name}, by tests",
@@ -123,6 +138,19 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
         refused="list.query",
     )
     return {f"/{name}": {"get": listed}, f"/{name}/_query": {"post": queried}}
+
+
+def _found(name: str) -> Schema:
+    found = operation(
+        f"find.{name}",
+        f"All aggregates of {name} whose last record has this content, or this context",
+        tag=name,
+        done={"200": answer("A page, by key.", ref("ContentPage"))},
+        refused="list",
+    )
+    limit: Schema = {"type": "integer", "minimum": 1, "maximum": CONTENTS_MAX, "default": CONTENTS_DEFAULT}
+    paged = [_in_query("limit", limit, "Aggregates of a page."), _in_query("cursor", _TEXT, _CURSOR)]
+    return {**found, "parameters": [*_CONTENT, *paged]}
 
 
 def _filter(field: str) -> Schema:
@@ -183,6 +211,13 @@ def projection_paths(tag: str) -> dict[str, Schema]:
 
 def _in_query(name: str, schema: Schema, description: str) -> Schema:
     return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+_DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_CONTENT = [
+    _in_query("content", _DIGEST, "The content hash of the aggregates' last record."),
+    _in_query("context", _DIGEST, "Its context hash. One of the two is needed, or both."),
+]
 
 
 def _in_path(name: str, description: str) -> Schema:

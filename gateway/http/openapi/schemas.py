@@ -263,7 +263,7 @@ def _event() -> Schema:
             "id": ref("EventId"),
             "stream_id": {"type": "string"},
             "version": VERSION,
-            "aggregate_type": NAME,
+            "aggregate_type": {"type": "string", "pattern": f"^_?{NAME_GRAMMAR}$"},
             "type": {"type": "string"},
             "data": {"description": "The data as sent, byte for byte. An older spec may have accepted it."},
             "metadata": metadata,
