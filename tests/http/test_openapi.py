@@ -456,8 +456,14 @@ async def test_what_records_and_sources_are_answered_is_documented(
             assert {"content", "context"} <= {each.get("name") for each in parameters}
         line = {"aggregate_type": "unit", "source": source, **event, "metadata": metadata}
         several = {"events": [{"aggregate_type": "unit", "source": source, **event}], "metadata": metadata}
+        neither = await client.get("/unit")
+        assert neither.status_code == 405
+        require_documented(described, "/unit", neither)
+        by_alias = {"events": [{"aggregate_type": "unit", "key": "@UN-7", **event}], "metadata": metadata}
+        validator_of(described, described["components"]["schemas"]["Append"]).validate(by_alias)
         lines = [{**line, "if_unchanged": "skip"}, {**several, "idempotency_key": new_id()}]
-        for each in lines:
+        by_bare_alias = {**line, "key": "UN-7"}
+        for each in (*lines, {name: value for name, value in by_bare_alias.items() if name != "source"}):
             validator_of(described, described["components"]["schemas"]["BulkLine"]).validate(each)
         assert [each["status"] for each in await bulk(client, *lines)] == [200, 201]
         items = [{"types": ["unti.was_seen"]}]

@@ -16,6 +16,12 @@ from spec.model import AggregateType, EventType, Spec
 
 _ASKED = ("Idempotency-Key", "If-Match", "If-None-Match-any", "X-Correlation-Id", "Prefer")
 _NAMED = ("aliases", "keys")
+_KEY: Schema = {"anyOf": [ref("Identifier"), ALIAS]}
+_BARE_ALIAS: Schema = {
+    "type": "string",
+    "pattern": "^[A-Za-z][0-9A-Za-z]{1,9}-[0-9A-Za-z.]{1,90}$",
+    "description": "Alias without its `@`, where the type has such names.",
+}
 _FRESH = ("min_length", "consistency")
 
 
@@ -45,7 +51,7 @@ def line_schemas(declared: AggregateType) -> list[Schema]:
                 "metadata": ref("Metadata"),
             },
             {
-                "key": {"anyOf": [ref("Identifier"), ALIAS]},
+                "key": {"anyOf": [*_KEY["anyOf"], _BARE_ALIAS]},
                 "source": {**or_null(SOURCE), "description": "A name that is used in place of a key."},
                 "idempotency_key": key,
                 **_unchanged(declared),
@@ -67,7 +73,7 @@ def named_events(declared: AggregateType) -> list[Schema]:
                 "data": ref(_data_name(declared, event_type)),
             },
             {
-                "key": {**or_null(ref("Identifier")), "description": "Absent for a new aggregate."},
+                "key": {**or_null(_KEY), "description": "Absent for a new aggregate."},
                 "source": {**or_null(SOURCE), "description": "A name that is used in place of a key."},
                 "previous_length": {
                     **or_null(LENGTH),

@@ -7,6 +7,7 @@ from gateway.http.api.contents import LIMIT_DEFAULT as CONTENTS_DEFAULT
 from gateway.http.api.contents import LIMIT_MAX as CONTENTS_MAX
 from gateway.http.api.list_query import WAIT_DEFAULT_S, WAIT_MAX_S
 from gateway.http.openapi.operations import JSON, SSE, answer, operation, request
+from gateway.http.openapi.refusals import responses_of
 from gateway.http.openapi.schemas import LENGTH, NAMED, OK, Schema, list_of, object_of, or_null, ref
 from spec.model import AggregateType
 
@@ -150,7 +151,8 @@ def _found(name: str) -> Schema:
     )
     limit: Schema = {"type": "integer", "minimum": 1, "maximum": CONTENTS_MAX, "default": CONTENTS_DEFAULT}
     paged = [_in_query("limit", limit, "Aggregates of a page."), _in_query("cursor", _TEXT, _CURSOR)]
-    return {**found, "parameters": [*_CONTENT, *paged]}
+    without = responses_of("method")
+    return {**found, "parameters": [*_CONTENT, *paged], "responses": found["responses"] | without}
 
 
 def _filter(field: str) -> Schema:
