@@ -127,7 +127,7 @@ def export(
         return count
 
     count = at_database(postgres, work)
-    say(f"{count} names written", err=True)
+    say(f"{_counted(count)} written", err=True)
 
 
 @app.command("import")
@@ -158,7 +158,7 @@ def import_(
     if isinstance(imported, str):
         refuse(imported, "nothing was changed")
     else:
-        sentence = f"{imported.new} names imported, {imported.known} already present"
+        sentence = f"{_counted(imported.new)} imported, {imported.known} already present"
         confirm(sentence, as_json, imported=imported.new, present=imported.known)
 
 
@@ -249,9 +249,9 @@ def rebuild(
     if as_json:
         print_json({"ok": rebuilt.unchanged, "names": rebuilt.names, "differences": not rebuilt.unchanged})
     elif rebuilt.unchanged:
-        say(f"{rebuilt.names} names rebuilt, no differences")
+        say(f"{_counted(rebuilt.names)} rebuilt, no differences")
     else:
-        refuse(f"{rebuilt.names} names rebuilt; the tables differed from the events")
+        refuse(f"{_counted(rebuilt.names)} rebuilt; the tables differed from the events")
     if not rebuilt.unchanged:
         raise typer.Exit(1)
 
@@ -294,6 +294,10 @@ def _writing(file: str) -> Any:
     except OSError as error:
         raise typer.BadParameter(f"{file} can't be written: {error.strerror}", param_hint="FILE") from None
     return out
+
+
+def _counted(names: int) -> str:
+    return "1 name" if names == 1 else f"{names} names"
 
 
 def _shown(found: Found) -> dict[str, Any]:

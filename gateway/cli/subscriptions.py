@@ -93,7 +93,9 @@ def _read(file: str) -> dict[str, Any]:
 
     document = decode(read_input(file))
     if isinstance(document, Malformed):
-        raise typer.BadParameter(f"{file} is not JSON: {document.reason}", param_hint="FILE")
+        raise typer.BadParameter(
+            f"{file}: {document.reason.replace('The body', 'the document', 1)}", param_hint="FILE"
+        )
     if not isinstance(document, dict):
         raise typer.BadParameter(f"{file} is not a JSON object", param_hint="FILE")
     return document
