@@ -11,11 +11,11 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -402,14 +402,19 @@ def _unreadable(current: Stored, faults: Faults) -> Conflict:
     )
 
 
+def between_deployments(conn: Any, tenant_id: UUID) -> AbstractAsyncContextManager[None]:
+    """For a process that follows no deployments: while it is in it, those of the tenant wait."""
+    return _turn(conn, tenant_id, "_shared")
+
+
 @asynccontextmanager
-async def _turn(conn: Any, tenant_id: UUID) -> AsyncIterator[None]:
+async def _turn(conn: Any, tenant_id: UUID, kind: Literal["", "_shared"] = "") -> AsyncIterator[None]:
     """Deployments of a tenant, one at a time. The lock is the session's: a removal takes two transactions."""
     key = f"sluice.spec.{tenant_id}"
     try:
-        await conn.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", key)
+        await conn.execute(f"SELECT pg_advisory_lock{kind}(hashtextextended($1, 0))", key)
         yield
-        await conn.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
+        await conn.execute(f"SELECT pg_advisory_unlock{kind}(hashtextextended($1, 0))", key)
     except BaseException:  # whether it is held is not known: no pool gets a connection that may have it
         conn.terminate()
         raise

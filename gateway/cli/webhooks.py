@@ -232,7 +232,7 @@ async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
 
     try:
         async with prepared(url):
-            pool = await open_pool(url, 2, 30.0)
+            pool = await open_pool(url, 3, 30.0)
         async with pool:
             yield pool, await tenants.named(pool, tenant)
     except (*UNANSWERED, PostgresTrouble) as error:
@@ -297,6 +297,7 @@ async def _replayed(
 ) -> list[dict[str, Any]]:
     from gateway.aliases.resolver import Resolver
     from gateway.aliases.store import Store
+    from gateway.catalog.specs import between_deployments
     from gateway.inbound.replayer import Replayer
     from gateway.inbound.standalone import deployed_of, standalone
 
@@ -305,18 +306,23 @@ async def _replayed(
             ids = await _ids(pool, owner, source, named)
         else:
             ids = await _quarantined(pool, owner, source)
-        document = await _document_of(pool, owner)
+        salt = await pool.fetchval("SELECT salt FROM tenant WHERE id = $1", owner.id)
         deployed: dict[UUID, Deployed] = {}
-        async with standalone(
-            config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed
-        ) as intake:
-            replayer = Replayer(intake.appends, pool, owner, deployed_of(*document))
-            deployed[owner.id] = replayer.deployed
+        async with (
+            standalone(config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed) as intake,
+            pool.acquire() as connection,
+        ):
             done = []
             with watched("replaying") as progress:
                 progress.begin(len(ids))
                 for each in ids:
-                    done.append(await replayer.replay(each, again=again))
+                    async with between_deployments(connection, owner.id):
+                        revision, document = await _document_of(connection, owner)
+                        now = deployed.get(owner.id)
+                        if now is None or now.revision != revision:
+                            now = deployed[owner.id] = deployed_of(revision, document, salt)
+                        replayer = Replayer(intake.appends, pool, owner, now)
+                        done.append(await replayer.replay(each, again=again))
                     progress.advance(1)
             return done
 

@@ -64,9 +64,9 @@ async def standalone(
         await redis.aclose()
 
 
-def deployed_of(revision: int, document: bytes) -> Deployed:
+def deployed_of(revision: int, document: bytes, salt: bytes) -> Deployed:
     """What is deployed, without its secrets. Raises CatalogError for a spec of another release."""
     spec = parse_deployed(document)
     if isinstance(spec, Faults):
         raise CatalogError(f"the spec can't be used by this release: {spec[0].pointer}: {spec[0].error}")
-    return Deployed(revision, spec, document)
+    return Deployed(revision, spec, document, salt=salt)

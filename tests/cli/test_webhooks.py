@@ -9,21 +9,24 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from gateway.catalog import specs
+from gateway.catalog.specs import Accepted
 from gateway.config import Config
 from tests.cli.command import Ran, Sluice
 from tests.cli.test_output import HOSTILE, unsafe
 from tests.http.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
-from tests.support.calls import new_client
+from tests.support.calls import new_client, refused, until
 from tests.support.serving import serving
 
 
 @pytest.fixture
 async def outbox(postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(postgres_url, min_size=1, max_size=2) as pool:
+    async with asyncpg.create_pool(postgres_url, min_size=1, max_size=4) as pool:
         yield pool
 
 
@@ -103,6 +106,46 @@ async def test_what_is_in_quarantine_is_appended_by_one_call_once_the_spec_is_me
     again = await hooks.taken("typed", {"n": "d1"}, "d1")
     assert (again["event_id"], again["duplicate"]) == (events[0]["id"], True)
     assert "no deliver" not in (await sluice("replay", "--quarantined")).out
+
+
+async def test_a_replay_follows_deployments_and_claims_as_a_delivery_does(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    assert (await hooks.taken("typed", {"n": "d1"}, "d1"))["quarantined"]
+    spec = declared(**{**SOURCES, "typed": {**SOURCES["typed"], "to": to()}})
+    claims = {"n": {"value": "$.data.body.n"}}
+    spec["aggregate_types"]["webhook_log"]["events"]["was_received"]["claims"] = claims
+    lock, waiting = f"sluice.spec.{hooks.account.id}", "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    async with outbox.acquire() as conn:
+        await conn.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", lock)
+        deploying = asyncio.create_task(
+            specs.deploy(outbox, UUID(hooks.account.id), json.dumps(spec).encode(), {})
+        )
+
+        async def one_waits() -> bool:
+            return bool(await outbox.fetchval(waiting) == 1)
+
+        await until(one_waits)
+        replaying = asyncio.create_task(sluice("replay", "--quarantined", "--json"))
+
+        async def both_wait() -> bool:
+            return replaying.done() or bool(await outbox.fetchval(waiting) == 2)
+
+        await until(both_wait)
+        await conn.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", lock)
+    assert isinstance(await deploying, Accepted)
+    (done,) = (await replaying).json
+    assert done["event_id"] is not None
+    path = "/webhook_log/e0000000-0000-4000-a000-000000000001/was_received"
+    body = {"data": {"body": {"n": "d1"}}, "metadata": {"actor": {"type": "user", "id": "global"}}}
+    headers = {"authorization": f"Bearer {hooks.account.admin}"}
+
+    async def followed() -> bool:
+        return (await hooks.client.post(path, json=body, headers=headers)).status_code != 503
+
+    await until(followed)
+    response = await hooks.client.post(path, json=body, headers=headers)
+    refused(response, 409, "not_unique", "data.body.n", ["holder"])
 
 
 async def test_a_replay_finds_the_aggregate_of_an_alias(
