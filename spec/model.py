@@ -107,6 +107,8 @@ class AggregateType:
     listed: Listed | None = None
     identity: IdentityRule | None = None
     tells_aliases: bool = False
+    closed: frozenset[str] = frozenset()
+    """Event types that it lacks while a deployment looks whether they may go: they may stay."""
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
     ruled: bool = field(init=False, compare=False)
@@ -175,6 +177,8 @@ class Spec:
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     public_ids: PublicIds | None = None
     hash_ids: HashIds | None = None
+    closed: frozenset[str] = frozenset()
+    """Aggregate types that it lacks, likewise."""
     outdated: tuple[Fault, ...] = field(default=(), compare=False)
     """What this release refuses where it is deployed now, and an earlier one accepted."""
     weight: int = field(init=False, compare=False)

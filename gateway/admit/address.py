@@ -22,6 +22,7 @@ _SYSTEM_ACTORS = (
 )
 _NO_TYPE = "The aggregate type is empty or can't be decoded; a spec can't declare it."
 _NO_EVENT = "The event type is empty or can't be decoded; a spec can't declare it."
+_CLOSED = Refusal("not_committed", "The event will never appear: a deployment closes its type for a moment.")
 _UNDECODABLE = "The id is not valid percent-encoded UTF-8, holds control characters, or is `.` or `..`."
 
 
@@ -87,15 +88,18 @@ def _aggregate_type(spec: Spec | None, name: str) -> AggregateType | Refusal:
     return undeclared_type(spec, name) if found is None else found
 
 
-def undeclared_type(spec: Spec | None, name: str) -> Refusal:
-    """`name` is empty where the path's segment could not be decoded."""
+def undeclared_type(spec: Spec | None, name: str, path: str = "type", status: int | None = None) -> Refusal:
+    """`name` is empty where the path's segment could not be decoded. `status` where the type is named
+    elsewhere."""
+    if spec is not None and name in spec.closed:
+        return _CLOSED
     known = () if spec is None else spec.aggregate_types
     sentence = (
         f"The spec declares no aggregate type {name[:64]!r}{nearest(name, known)}." if name else _NO_TYPE
     )
     if spec is None and name:
         sentence = f"No spec is deployed yet, so there is no aggregate type {name[:64]!r}. Deploy one."
-    return Refusal("unknown_aggregate_type", sentence, "type")
+    return Refusal("unknown_aggregate_type", sentence, path, status)
 
 
 def undeclared_event(
@@ -103,6 +107,8 @@ def undeclared_event(
 ) -> Refusal:
     """`event` is empty where the path's segment could not be decoded. `status` where the event is named in
     the body, not in the path."""
+    if event in aggregate_type.closed:
+        return _CLOSED
     near = nearest(event, aggregate_type.events)
     sentence = f"The spec declares no event {event[:64]!r} for {aggregate_type.name!r}{near}."
     return Refusal("unknown_event_type", sentence if event else _NO_EVENT, path, status)

@@ -51,6 +51,7 @@ SPEC_REFUSALS = frozenset(
     (
         "unknown_aggregate_type",
         "unknown_event_type",
+        "not_committed",
         "invalid_identifier",
         "unknown_actor_type",
         "unknown_target_type",

@@ -72,7 +72,7 @@ def names_fault(spec: Spec | None, value: object, aliases: Aliases) -> Refusal |
     for n, event in events:
         name = event.get("aggregate_type")
         if isinstance(name, str) and name not in declared:
-            return replace(undeclared_type(spec, name), path=f"events[{n}].aggregate_type")
+            return undeclared_type(spec, name, f"events[{n}].aggregate_type")
     for n, event in events:
         aggregate_type, name = event.get("aggregate_type"), event.get("type")
         if isinstance(aggregate_type, str) and isinstance(name, str):

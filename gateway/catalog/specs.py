@@ -333,6 +333,7 @@ def closed(spec: Spec, following: Spec) -> Spec:
         name: replace(
             declared,
             events=MappingProxyType({e: t for e, t in declared.events.items() if e in kept[name].events}),
+            closed=frozenset(declared.events.keys() - kept[name].events),
         )
         for name, declared in spec.aggregate_types.items()
         if name in kept
@@ -340,6 +341,7 @@ def closed(spec: Spec, following: Spec) -> Spec:
     return replace(
         spec,
         aggregate_types=MappingProxyType(types),
+        closed=frozenset(spec.aggregate_types.keys() - kept),
         singletons=spec.singletons & following.singletons,
         singleton_list=tuple(name for name in spec.singleton_list if name in following.singletons),
     )

@@ -58,6 +58,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 def refused(refusal: Refusal, retry_after_s: int | None = None, **more: object) -> Answer:
     body = render.refusal_json(refusal, more or None)
+    if retry_after_s is None and refusal.http_status == 503:
+        retry_after_s = 1
     return Answer(refusal.http_status, body, retry_after_s=retry_after_s)
 
 

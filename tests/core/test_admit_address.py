@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.admit.address import Address, minting_address
@@ -106,3 +108,14 @@ def test_no_aggregate_of_an_unknown_type_is_minted(spec: Spec | None) -> None:
         raise AssertionError("minted")
 
     assert at_fault(minting_address(spec, "nothing", mint_key)) == ("unknown_aggregate_type", "type", 404)
+
+
+def test_what_a_deployment_has_closed_may_be_sent_again() -> None:
+    order = SPEC.aggregate_types["order"]
+    rest = {name: each for name, each in order.events.items() if name != "was_placed"}
+    closing = replace(order, events=rest, closed=frozenset({"was_placed"}))
+    spec = replace(SPEC, aggregate_types={"order": closing}, closed=frozenset({"cart"}))
+    for names in (("order", UUID, "was_placed"), ("cart", UUID, None)):
+        assert at_fault(address_of(spec, *names)) == ("not_committed", None, 503)
+    assert at_fault(address_of(spec, "order", UUID, "was_never")) == ("unknown_event_type", "event_type", 404)
+    assert at_fault(address_of(spec, "never", UUID, None)) == ("unknown_aggregate_type", "type", 404)

@@ -21,7 +21,18 @@ from tests.http import test_sagas
 from tests.http.test_schedules import fired
 from tests.http.webhooks import SOURCES, declared, open_hooks
 from tests.support.accounts import Account, open_account
-from tests.support.calls import append, appended, new_client, new_id, refused, until
+from tests.support.calls import (
+    ACTOR,
+    append,
+    appended,
+    batch,
+    bulk,
+    bulk_line,
+    new_client,
+    new_id,
+    refused,
+    until,
+)
 from tests.support.serving import Served, serving
 
 POINTS: dict[str, Any] = {"aggregate_type": "loyalty", "id": "$.key", "event_type": "had_points"}
@@ -145,6 +156,49 @@ async def test_a_delivery_comes_again(own_gateway: Served, own_outbox: asyncpg.P
             refused(await hooks.send("stripe", {"id": "evt_1"}), 503, "not_committed")
         told = await hooks.taken("stripe", {"id": "evt_1"})
         assert [each["id"] for each in await hooks.events()] == [told["event_id"]]
+
+
+async def test_its_appends_never_appear_and_may_be_repeated(
+    client: httpx.AsyncClient, account: Account, own_outbox: asyncpg.Pool
+) -> None:
+    key, one, other, keyed = new_id(), new_id(), new_id(), {"idempotency-key": "k"}
+    done = await appended(client, "order", key, "was_counted", {"by": 1}, keyed)
+    event = {"aggregate_type": "order", "key": new_id(), "type": "was_counted", "data": {"by": 1}}
+    several = {"events": [event], "metadata": {"actor": ACTOR}}
+    gone = {
+        "events": [event | {"aggregate_type": "loyalty", "type": "had_points"}],
+        "metadata": {"actor": ACTOR},
+    }
+    record = (b'{"by": 1}', {"content-type": "application/x-ndjson"})
+    async with removing(own_outbox, account, LEFT):
+        for response in (
+            await append(client, "order", one, "was_counted", {"by": 1}),
+            await append(client, "loyalty", one, "had_points"),
+            await client.post(f"/order/{one}", json=batch(("was_noted", {}), ("was_counted", {"by": 1}))),
+            await client.post("/_/append", json=several),
+            await client.post("/_/append", json=gone),
+            await client.post("/_/import?type=order&event=was_counted", content=record[0], headers=record[1]),
+            await client.post(
+                "/_/import?type=loyalty&event=had_points", content=record[0], headers=record[1]
+            ),
+        ):
+            refused(response, 503, "not_committed")
+        again = await append(client, "order", key, "was_counted", {"by": 1}, keyed)
+        assert (again.status_code, again.json()) == (201, done)
+        told = await bulk(
+            client,
+            bulk_line(one, {"by": 1}, "was_counted"),
+            bulk_line(one, {}),
+            several,
+            bulk_line(event["key"], {}),
+            bulk_line(other, {}),
+        )
+        assert [each["status"] for each in told] == [503, 503, 503, 503, 201]
+        assert {each["code"] for each in told[:4]} == {"not_committed"}
+        assert (await append(client, "order", one, "was_never")).status_code == 404
+    for each in (one, event["key"]):
+        await appended(client, "order", each, "was_counted", {"by": 1})
+        assert await state(client, each) == {"n": 1}
 
 
 async def test_states_are_read_as_before(

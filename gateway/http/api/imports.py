@@ -268,8 +268,7 @@ def _asked(request: Request, deployed: Deployed | None) -> _Asked:
         raise Refused(Refusal("missing_field", "Name the type of the aggregates by `?type=`.", "type"))
     declared = None if deployed is None else deployed.spec.aggregate_types.get(name)
     if declared is None:
-        found = undeclared_type(None if deployed is None else deployed.spec, name)
-        raise Refused(Refusal("unknown_aggregate_type", found.error, "type", status=422))
+        raise Refused(undeclared_type(None if deployed is None else deployed.spec, name, status=422))
     if declared.mint == "content":
         why = f"Aggregates of {name!r} are made of their content: POST /{{type}} makes them."
         raise Refused(Refusal("invalid_field", why, "type"))

@@ -100,9 +100,7 @@ class Schedules:
         rows = await self._fetched("list_schedules", *asked)
         if not rows:  # what is withdrawn by now may have timers
             if of is not None and (deployed is None or of not in deployed.reading.aggregate_types):
-                raise Refused(
-                    _undeclared(undeclared_type(deployed.reading if deployed else None, of), "type")
-                )
+                raise Refused(undeclared_type(deployed.reading if deployed else None, of, status=422))
             if deployed is not None and key is not None and canonical is None:
                 raise Refused(bad_identifier(key, deployed.reading, "key"))
         more = bool(rows) and rows[0]["found"] > len(rows[:limit])
@@ -150,7 +148,7 @@ class Schedules:
         (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
         stored = _emission_of(row["emit"])
         if stored.id is not None:  # as it was sent, where an earlier release stored it
-            stored = msgspec.structs.replace(stored, id=canonicalize(stored.id, deployed.spec.singletons))
+            stored = msgspec.structs.replace(stored, id=canonicalize(stored.id, deployed.reading.singletons))
         same = _told(stored) == _told(emission) and bytes(row["cancel_on"]) == encode(watched)
         if not same or not (row["moved"] or _is_due(row, delay_s, at_s)):
             why = "This Idempotency-Key belongs to another request, which `receipt` answered. "
@@ -198,7 +196,7 @@ class Schedules:
         """`value` is `emit` in the body `text`. Beside other requests where its schema may take long. Raises
         Refused."""
         work = partial(self._emission, value, text, deployed, tenant, timer)
-        if is_light(text, deployed.spec.weight):
+        if is_light(text, deployed.reading.weight):
             return work()
         try:
             return await self._aside.run(tenant, work)
@@ -215,9 +213,9 @@ class Schedules:
         of, name = _text(value, "aggregate_type", "emit"), _text(value, "event_type", "emit")
         if name.startswith("_"):
             raise Refused(Refusal("reserved_event_type", RESERVED, "emit.event_type"))
-        declared = deployed.spec.aggregate_types.get(of)
+        declared = deployed.reading.aggregate_types.get(of)
         if declared is None:
-            raise Refused(_undeclared(undeclared_type(deployed.spec, of), "emit.aggregate_type"))
+            raise Refused(undeclared_type(deployed.reading, of, "emit.aggregate_type", status=422))
         event_type = declared.events.get(name)
         if event_type is None:
             raise Refused(undeclared_event(name, declared, "emit.event_type", status=422))
@@ -271,10 +269,6 @@ def _unfit(found: object, why: str, path: str) -> Refusal:
     return Refusal("invalid_field", why, path)
 
 
-def _undeclared(refusal: Refusal, path: str) -> Refusal:
-    return Refusal("unknown_aggregate_type", refusal.error, path, status=422)
-
-
 def _not_admitted(fault: NotAdmitted) -> Refusal:
     path = f"emit.{fault.path}"
     match fault.code:
@@ -323,15 +317,14 @@ def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:
             raise Refused(Refusal("invalid_field", "This is {aggregate_type, id, event_type}.", path))
         require_known(each, ("aggregate_type", "id", "event_type"), f"`{path}`", path)
         of, name, identifier = (_text(each, field, path) for field in ("aggregate_type", "event_type", "id"))
-        declared = deployed.spec.aggregate_types.get(of)
+        declared = deployed.reading.aggregate_types.get(of)
         if declared is None:
-            refusal = undeclared_type(deployed.spec, of)
-            raise Refused(_undeclared(refusal, f"{path}.aggregate_type"))
+            raise Refused(undeclared_type(deployed.reading, of, f"{path}.aggregate_type", status=422))
         if name not in declared.events:
             raise Refused(undeclared_event(name, declared, f"{path}.event_type", status=422))
-        key = canonicalize(identifier, deployed.spec.singletons)
+        key = canonicalize(identifier, deployed.reading.singletons)
         if key is None:
-            raise Refused(bad_identifier(identifier, deployed.spec, f"{path}.id"))
+            raise Refused(bad_identifier(identifier, deployed.reading, f"{path}.id"))
         found.append(Watched(declared.name, key, name))
     return tuple(found)
 

@@ -216,7 +216,7 @@ class Sources:
 
     def _spec(self, principal: Principal) -> Spec | None:
         deployed = self._catalog.deployed(principal.tenant.id)
-        return None if deployed is None else deployed.spec
+        return None if deployed is None else deployed.reading
 
 
 def read_source(value: object, path: str) -> SourceId:
@@ -289,6 +289,5 @@ def _declared(spec: Spec | None, name: object) -> str:
     if not isinstance(name, str):
         raise Refused(Refusal("invalid_field", "`aggregate_type` must be a string.", "aggregate_type"))
     if spec is None or name not in spec.aggregate_types:
-        found = undeclared_type(spec, name)
-        raise Refused(Refusal("unknown_aggregate_type", found.error, "aggregate_type", status=422))
+        raise Refused(undeclared_type(spec, name, "aggregate_type", status=422))
     return name
