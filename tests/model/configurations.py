@@ -25,6 +25,12 @@ FREE = (
     Append(0, body=3),
     Append(0, body=4, expected=2, on=1),
 )
+RETRIED = (
+    Append(0, body=1, key=1, expected=1),
+    Append(0, body=2, expected=2, on=0),
+    Append(1, body=1, key=1),
+    Append(1, body=3),
+)
 _ONE = Append(0, body=1)
 _TWO = Append(1, body=2)
 # A request under an Idempotency-Key, and its client's retry at another gateway.
@@ -270,6 +276,10 @@ HELD = {
         "the second of a row stands anywhere, and the third was judged behind it; one between is of no row",
         Scenario(appends=FREE, gateways=1, faults=("expire", "wipe", "lose redis"), budget=1),
     ),
+    "rows with retries": Case(
+        "the first of a row is a retry of an append of another gateway; replies lost, Redis crashes",
+        Scenario(appends=RETRIED, epochs=2, faults=("lose reply", "crash"), budget=1),
+    ),
     "in real time": Case(
         "reads and conflicts know what was acknowledged before they began",
         Scenario(
@@ -331,6 +341,10 @@ LARGER = {
     "rows, further": Case(
         'the same as "rows", with any two of its faults',
         replace(_ROWS, budget=2),
+    ),
+    "rows, failover": Case(
+        "the same between two servers",
+        replace(_ROWS, nodes=2, epochs=2, faults=("promote", "demote", "lose reply"), budget=2),
     ),
     "direct mode, further": Case(
         "the same, and Redis crashes, calls are late, gateways die",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.model.configurations import FREE, ROW
+from tests.model.configurations import FREE, RETRIED, ROW
 from tests.model.scenario import ANY, OWN, Append, Rules, Scenario
 
 _ONE, _TWO = Append(0, body=1), Append(1, body=2)
@@ -318,15 +318,7 @@ UNSAFE = {
         "append 3 was judged behind appends (0, 1)",
     ),
     "a replay that counts as placed": Variant(
-        Scenario(
-            appends=(
-                Append(0, 1, key=1, expected=1),
-                Append(0, 2, expected=2, on=0),
-                Append(1, 1, key=1),
-                Append(1, 3),
-            ),
-            rules=Rules(link_own=False),
-        ),
+        Scenario(appends=RETRIED, rules=Rules(link_own=False)),
         "append 1 was judged behind appends (0,)",
     ),
     "no torn flag": Variant(
