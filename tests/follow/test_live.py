@@ -90,6 +90,15 @@ async def test_rows_are_live_without_aliases(shop: Shop) -> None:
     refused(answer, 422, "invalid_field", "aliases")
 
 
+async def test_a_last_event_id_of_live_rows_comes_once(shop: Shop) -> None:
+    known = (await shop.client.get("/order")).json()["position"]
+    headers = [("accept", "text/event-stream"), ("last-event-id", known), ("last-event-id", known)]
+    async with shop.client.stream("GET", "/order", headers=headers) as answer:
+        assert answer.is_error
+        await answer.aread()
+        refused(answer, 400, "invalid_position", "Last-Event-ID")
+
+
 async def test_a_ticket_is_refused_as_its_live_rows_would_be(shop: Shop) -> None:
     """The page of an EventSource is not told why its stream is refused."""
     for path in (

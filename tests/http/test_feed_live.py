@@ -115,6 +115,15 @@ async def test_a_last_event_id_that_is_no_position_is_refused(client: httpx.Asyn
     refused(await client.get("/_/feed", headers=headers), 400, "invalid_position", "Last-Event-ID")
 
 
+async def test_a_last_event_id_comes_once(client: httpx.AsyncClient) -> None:
+    known = (await client.get("/_/feed?after=now")).json()["position"]
+    headers = [("accept", "text/event-stream"), ("last-event-id", known), ("last-event-id", known)]
+    async with client.stream("GET", "/_/feed", headers=headers) as answer:
+        assert answer.is_error
+        await answer.aread()
+        refused(answer, 400, "invalid_position", "Last-Event-ID")
+
+
 async def test_a_filtered_follower_gets_what_it_asked_for(
     client: httpx.AsyncClient, neighbour: httpx.AsyncClient
 ) -> None:

@@ -371,7 +371,7 @@ class Feed:
 def _form_and_place(head: Head) -> tuple[bytes | None, bytes | None]:
     """The form that `Accept` asks for, and of server-sent events the `Last-Event-ID`."""
     form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
-    return form, head.get(b"last-event-id") if form == SSE else None
+    return form, head.joined(b"last-event-id") if form == SSE else None
 
 
 def _a_page_of(chunks: Sequence[Chunk[bytes]], end: Place) -> tuple[Sequence[Chunk[bytes]], Place]:

@@ -260,5 +260,5 @@ def _delete(key: str) -> bytes:
 
 
 def _resumed(head: Head) -> Position | None:
-    value = head.get(b"last-event-id")
+    value = head.joined(b"last-event-id")
     return None if value is None else position_of(value.decode("latin-1"), "Last-Event-ID")
