@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.appends import ANY_LENGTH, Append, Appended, make_append, make_retry
 from gateway.events import Claim, Spread, Stream
+from gateway.log.append import look_ups
 from gateway.log.entries import SequencedAppend, claim_columns
 from gateway.log.log import Log
 from gateway.names.unique import Holders
@@ -29,6 +31,7 @@ from tests.support.drive import (
     seal,
     unique_value,
     until,
+    wipe_partition,
 )
 
 
@@ -64,6 +67,31 @@ async def test_a_value_is_found_taken_in_a_new_epoch(open_log: OpenLog, place: P
     assert isinstance(await outcome(log, claiming(ada, None)), Appended)
     assert isinstance(await outcome(log, claiming(bob, "a")), Appended)
     await check_invariants(place)
+
+
+async def test_a_claim_that_is_lost_with_its_epoch_is_not_waited_for(
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_ups, "_COMMITTED_S", 60.0)
+    log, dead = await open_log(), await open_log()
+    tenant = new_tenant()
+    ada, bob = new_stream(tenant), new_stream(tenant)
+    await asyncio.gather(opened(log, ada), opened(dead, ada))
+    for each in (log, dead):
+        each._sweeper._journal.commit = never  # type: ignore[method-assign]
+    hold_commits(dead, ada)
+    dead.append(claiming(ada, "a"))
+    await until(lambda: lane(dead, ada).committer.appends > 0)
+    waiting = log.append(claiming(bob, "a"))
+    await until(lambda: lane(log, bob).sequencer.outstanding[0].beyond)
+    await crash(dead)
+    await wipe_partition(log, ada)
+    assert isinstance(await waiting, Appended)
+    await check_invariants(place)
+
+
+async def never(*_: object) -> int:
+    return 0
 
 
 async def test_gateways_that_change_ways_hold_each_value_once(open_log: OpenLog, place: Place) -> None:

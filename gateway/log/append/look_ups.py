@@ -77,7 +77,7 @@ class LookUps:
         self.known.verified()
         self._waiting.clear()
         for pending in queue:
-            pending.looked_up = None
+            pending.looked_up, pending.beyond = None, 0
             if pending.to_look_up:
                 self.ask(pending)
 
