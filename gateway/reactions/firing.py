@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -27,7 +27,7 @@ from gateway.catalog.model import Deployed
 from gateway.follow.threads import making
 from gateway.outcomes import ConditionFailed, NotCommitted, Outcome, OutcomeUnknown, Unchanged
 from gateway.postgres.errors import PostgresTrouble
-from gateway.reactions.database import fetch
+from gateway.reactions.database import connection, fetch, statement
 from gateway.reactions.endings import Ending, Endings
 from gateway.reactions.outputs import SCHEDULER, Origin, append_of, are_light, unless, why_refused
 from gateway.reactions.timers import Emission, Watched
@@ -55,6 +55,13 @@ _watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
 Submit = Callable[[Append], Awaitable[Outcome]]
 Full = Callable[[], frozenset[bytes]]
 """Tenants whose timers wait: they store all they may, or are suspended."""
+
+
+async def take_due(pool: asyncpg.Pool, most: int, lease_s: float, not_now: Sequence[PgUUID]) -> list[Any]:
+    """Timers that are due, leased, of other tenants than those. Raises PostgresTrouble."""
+    async with connection(pool) as conn, conn.transaction():
+        await conn.execute("SET LOCAL enable_bitmapscan = off")
+        return list(await conn.fetch(statement("due_schedules"), most, lease_s, not_now))
 
 
 class Firing:
@@ -98,9 +105,7 @@ class Firing:
         while True:
             most = min(DUE_AT_ONCE, FIRED_AT_ONCE - len(self._tasks))
             now = time.monotonic()
-            due = (
-                await fetch(self._pool, "due_schedules", most, self._lease_s, self._not_now()) if most else []
-            )
+            due = await take_due(self._pool, most, self._lease_s, self._not_now()) if most else []
             for row in due:
                 self._begin(row, now)
             if len(due) < most and not self._busy():

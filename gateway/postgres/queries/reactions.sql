@@ -54,14 +54,39 @@ ON CONFLICT DO NOTHING
 
 -- name: due_schedules
 -- Takes timers that are due; `attempts` counts those of which it is not known that they append nothing. $1 how many at
--- most, $2 lease in seconds, $3 tenants whose timers wait. ARRAY has them looked for once: as a join it can be planned so
--- that they are looked for once for each row.
+-- most, at most 200, $2 lease in seconds, $3 tenants whose timers wait. 1,000 timers are looked at in the order of their
+-- times; where too many of these wait, each tenant's are looked at by themselves: one tenant may have a million that wait.
+-- ARRAY has them looked for once: as a join it can be planned so that they are looked for once for each row. It is run
+-- without bitmap scans: they would read all that is due, and sort it. By the time as a number, those that were found are
+-- not looked for in the order of their times once more.
+WITH RECURSIVE first AS MATERIALIZED (
+    SELECT id, due_at, (lease_until IS NULL OR lease_until < now()) AND tenant <> ALL ($3::uuid[]) AS fits
+    FROM schedule WHERE state = 'pending' AND due_at <= now() ORDER BY due_at LIMIT 1000
+), passed AS MATERIALIZED (
+    SELECT count(*) = 1000 AND count(*) FILTER (WHERE fits) < $1 AS over FROM first
+), owner (tenant) AS (
+    SELECT (SELECT tenant FROM schedule WHERE state = 'pending' ORDER BY tenant LIMIT 1) FROM passed WHERE over
+    UNION ALL
+    SELECT (SELECT s.tenant FROM schedule s WHERE s.state = 'pending' AND s.tenant > o.tenant ORDER BY s.tenant LIMIT 1)
+    FROM owner o WHERE o.tenant IS NOT NULL
+), found AS MATERIALIZED (
+    SELECT id, due_at FROM first WHERE fits
+    UNION
+    SELECT due.id, due.due_at FROM owner o CROSS JOIN LATERAL (
+        SELECT s.id, s.due_at FROM schedule s
+        WHERE s.tenant = o.tenant AND s.state = 'pending' AND s.due_at <= now()
+            AND (s.lease_until IS NULL OR s.lease_until < now())
+        ORDER BY s.due_at LIMIT 400
+    ) due
+    WHERE o.tenant <> ALL ($3::uuid[])
+    ORDER BY due_at LIMIT 1000
+)
 UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second', attempts = attempts + 1
 WHERE id = ANY (ARRAY(
-    SELECT id FROM schedule
-    WHERE state = 'pending' AND due_at <= now() AND (lease_until IS NULL OR lease_until < now())
-        AND tenant <> ALL ($3::uuid[])
-    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT s.id FROM schedule s
+    WHERE s.id = ANY (ARRAY(SELECT id FROM found)) AND s.state = 'pending'
+        AND extract(epoch FROM s.due_at) <= extract(epoch FROM now()) AND (s.lease_until IS NULL OR s.lease_until < now())
+    ORDER BY extract(epoch FROM s.due_at) LIMIT $1 FOR UPDATE SKIP LOCKED
 ))
 RETURNING *
 
