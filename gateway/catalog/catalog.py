@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from gateway.catalog import tickets
 from gateway.catalog.database import Database, answering, statement
 from gateway.catalog.declared import DeclaredSpecs
 from gateway.catalog.key_look_ups import ANSWER_S, KeyLookUps
+from gateway.catalog.known_keys import Known, KnownKeys
 from gateway.catalog.model import (
     REPORT_S,
     STALE_S,
@@ -37,24 +38,11 @@ from gateway.names import tokens
 from spec.errors import Faults
 
 UNKNOWN_S = 1.0  # a wrong key asks Postgres once a second at most
-KEYS_MAX = 10_000  # living keys in memory, half a kilobyte each; the one known longest is looked up again
+KEYS_MAX = 10_000  # living keys in memory, some 600 bytes each; others are looked up again
 UNKNOWN_MAX = 10_000  # wrong keys in memory
 USED_S = 60.0  # last_used_at is for finding forgotten keys: a minute is exact enough
 
 _NOTHING = Secrets(MappingProxyType({}))
-_V = TypeVar("_V")
-
-
-class _Key:
-    """A living key in memory; `until` is when it expires, `noted_at` when its use was written."""
-
-    __slots__ = ("noted_at", "principal", "until", "used")
-
-    def __init__(self, principal: Principal, until: float) -> None:
-        self.principal = principal
-        self.until = until
-        self.used = True
-        self.noted_at = float("-inf")
 
 
 class _Changes(NamedTuple):
@@ -93,7 +81,8 @@ class Catalog:
         self._clock = clock
         self._under_way_since = under_way_since
         self._gateway = uuid4()
-        self._keys: dict[str, _Key] = {}
+        self._known = KnownKeys()
+        self._keys = self._known.of
         self._unknown: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[Principal | None]] = {}  # keys that are being looked up
         self._declared = DeclaredSpecs(secrets_of)
@@ -221,7 +210,7 @@ class Catalog:
             asked_at = self._clock()
             row = await self._look_ups.find(tokens.digest(token))
             if row is None:
-                _put(self._unknown, token, asked_at + UNKNOWN_S, UNKNOWN_MAX)
+                self._put_unknown(token, asked_at + UNKNOWN_S)
                 break
             if row["revision"] > self._revision:  # a new key may be of a tenant whose spec is new too
                 await self.refresh()
@@ -291,7 +280,7 @@ class Catalog:
         async with conn.transaction(isolation="repeatable_read", readonly=True):
             revision = await conn.fetchval("SELECT revision FROM catalog_clock")
             if revision is None or revision < self._revision:  # restored from a backup: nothing holds
-                self._keys.clear()
+                self._known.clear()
                 self._declared.clear()
                 self._named.clear()
                 self._handles.clear()
@@ -331,12 +320,17 @@ class Catalog:
         principal = _principal_of(row)
         remaining_s = row["remaining_s"]
         until = float("inf") if remaining_s is None else asked_at + remaining_s
-        _put(self._keys, token, _Key(principal, until), KEYS_MAX)
+        self._known.put(token, Known(principal, until), KEYS_MAX)
         return principal
+
+    def _put_unknown(self, token: str, until: float) -> None:
+        if len(self._unknown) >= UNKNOWN_MAX and token not in self._unknown:
+            del self._unknown[next(iter(self._unknown))]
+        self._unknown[token] = until
 
     def _forget(self, handles: set[str]) -> None:
         for token in [token for token, key in self._keys.items() if key.principal.handle in handles]:
-            del self._keys[token]
+            self._known.forget(token)
 
     async def _report(self, conn: Any, revision: int, now: float) -> None:
         reported, reported_at = self._reported
@@ -368,12 +362,6 @@ def _principal_of(row: Any) -> Principal:
     only = None if row["narrowed_to"] is None else read_only(row["narrowed_to"])
     assert not isinstance(only, str), only  # as it was made
     return Principal(tenant, Scope[row["scope"].upper()], row["handle"], only)
-
-
-def _put(entries: dict[str, _V], token: str, value: _V, count_max: int) -> None:
-    if len(entries) >= count_max and token not in entries:
-        del entries[next(iter(entries))]
-    entries[token] = value
 
 
 def _uuid(value: Any) -> UUID:

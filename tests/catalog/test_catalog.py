@@ -300,6 +300,30 @@ async def test_memory_of_keys_is_bounded_and_the_oldest_goes(
     assert await catalog.authenticate(minted[0].text) is not None
 
 
+async def test_the_keys_of_one_tenant_displace_no_others(
+    catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEYS_MAX", 6)
+    neighbours = [await tenants.create(pool, f"neighbour-{n}") for n in range(2)]
+    first = [await keys.create(pool, each, Scope.READ) for each in neighbours]
+    for key in first:
+        await catalog.authenticate(key.text)
+    flood = [await keys.create(pool, tenant, Scope.READ) for _ in range(20)]
+    for key in flood:
+        assert await catalog.authenticate(key.text) is not None
+        assert [catalog.principal(each.text) is not None for each in first] == [True, True]
+    assert sum(catalog.principal(each.text) is not None for each in flood) == 4
+    second = await keys.create(pool, neighbours[0], Scope.READ)
+    await catalog.authenticate(second.text)
+    known = [catalog.principal(each.text) is not None for each in (*first, second, *flood)]
+    assert known == [True] * 3 + [False] * 17 + [True] * 3
+    await keys.revoke(pool, second.handle, neighbours[0])
+    await catalog.refresh()
+    assert catalog.principal(second.text) is None
+    assert await catalog.authenticate(flood[0].text) is not None
+    assert sum(catalog.principal(each.text) is not None for each in flood) == 4
+
+
 async def test_a_new_tenant_can_be_used_at_once_with_its_spec(catalog: Catalog, pool: asyncpg.Pool) -> None:
     tenant = await tenants.create(pool, "new")
     await accepted(pool, tenant.id, ORDERS)
