@@ -16,6 +16,7 @@ from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
 from gateway.config import Config
 from gateway.follow.recent import BYTES_MAX as RECENT_BYTES
 from gateway.follow.worker import CACHE_BYTES
+from gateway.http.api.known_rows import BYTES_MAX as KNOWN_ROWS_BYTES_MAX
 from gateway.http.api.reads import FIRST_PAGES_BYTES_MAX
 from gateway.http.openapi import endpoint
 from gateway.inbound import recorder
@@ -28,7 +29,7 @@ IDLE_BYTES: Final = 90 * 1024 * KIB
 REQUEST_BYTES: Final = 20 * KIB
 """A request under way: its task, its scope, its headers."""
 CONNECTION_BYTES: Final = 10 * KIB
-KEY_BYTES: Final = KIB // 2
+KEY_BYTES: Final = 600
 NAME_BYTES: Final = KIB // 2
 """A public name and what it stands for, both rounded up."""
 
@@ -65,6 +66,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         Part("states that follow commits", RUNNING_BYTES_MAX),
         Part("states and appends that rules judge", ruled.STATES_BYTES_MAX + ruled.WAITING_BYTES_MAX),
         Part("rows and states of lists and projections", CACHE_BYTES + RECENT_BYTES),
+        Part("keys of rows that live clients have", KNOWN_ROWS_BYTES_MAX),
         Part("first pages that are kept", FIRST_PAGES_BYTES_MAX),
         Part("OpenAPI documents", endpoint.KEPT_BYTES_MAX),
         Part("webhooks that wait to be recorded", recorder.BYTES_MAX),

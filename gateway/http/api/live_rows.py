@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.follow.model import Build
@@ -25,6 +25,7 @@ from gateway.http.api.follow import (
     taken,
     until_gone,
 )
+from gateway.http.api.known_rows import KnownRows, RowMemory
 from gateway.http.api.list_query import Asked, position_of
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.rows import Named, RowReader, items_json
@@ -40,34 +41,20 @@ _POLL_S: Final = 0.5
 _HEARTBEAT_S: Final = 15.0
 _SERVING_S: Final = 5.0
 
-KNOWN_MAX: Final = 20_000
-"""Keys that are remembered for one client, some 2 MB. Of a client that has more, every row that is not in its
-list is told as deleted once it changes."""
-
 
 @dataclass(slots=True)
 class Client:
     """What a client knows. `place` is what it was told last; `seq` and `key` are where changes are read on.
-    `keys` are those of the rows that it has; it may have others unless `sure`."""
+    Where it is not sure which rows it has, every row that is not in its list is told as deleted once it
+    changes."""
 
     build: Build
     query: Query
     only: str | None
+    known: KnownRows
     place: Place = BEGINNING
     seq: int = 0
     key: str = ""
-    sure: bool = True
-    keys: set[str] = field(default_factory=set)
-
-    def has(self, key: str) -> None:
-        if self.sure and len(self.keys) >= KNOWN_MAX:
-            self.sure = False
-            self.keys.clear()
-        if self.sure:
-            self.keys.add(key)
-
-    def may_have(self, key: str) -> bool:
-        return not self.sure or key in self.keys
 
 
 class LiveRows:
@@ -78,6 +65,7 @@ class LiveRows:
         self._keys = keys
         self._bounds = bounds
         self._stopping = stopping
+        self._memory = RowMemory()
 
     async def serve(
         self,
@@ -99,13 +87,14 @@ class LiveRows:
             await stream_head(send, SSE)
             return
         query = replace(asked.query, sort=(), cursor=None, count=False, limit=_ROWS_AT_ONCE)
-        client = Client(build, query, only)
         with (
             self._bounds.follower(holder),
+            self._memory.client(named.tenant) as known,
             self._reader.moves.watching(named.tenant) as watch,
             self._keys.watching(head, watch.wake) as key,
         ):
             gone = asyncio.get_running_loop().create_task(until_gone(receive, watch.wake))
+            client = Client(build, query, only, known)
             try:
                 await start_stream(send, SSE)
 
@@ -142,7 +131,7 @@ class LiveRows:
                 case None:
                     fields = client.query.fields
                     client.build = await self._reader.serving(named, None, _SERVING_S, head, fields)
-                    begun, reset = False, not client.sure
+                    begun, reset = False, not client.known.sure
                     continue
                 case True:
                     sent_at = loop.time()
@@ -159,7 +148,8 @@ class LiveRows:
         place = after.at(client.build.p)
         if place.seq <= max(client.build.served_seq or 0, client.build.pruned_seq):
             return False
-        client.place, client.seq, client.key, client.sure = place, place.seq, _LAST_KEY, False
+        client.place, client.seq, client.key = place, place.seq, _LAST_KEY
+        client.known.lose()
         return True
 
     def _id(self, client: Client, place: Place) -> bytes:
@@ -170,8 +160,7 @@ class LiveRows:
         `over` before that."""
         if reset:
             await more(send, b"event: reset\ndata: {}\n\n")
-            client.keys.clear()
-        had, client.keys, client.sure = client.keys, set(), True
+        client.known.begin(reset=reset)
         first: Place | None = None
         pending: list[bytes] = []
         query, more_rows = client.query, True
@@ -180,20 +169,18 @@ class LiveRows:
                 return False
             rows = await self._page(client, query)
             if rows is None:  # the next look for changes finds out which build serves
-                client.keys |= had
                 return True
             first = first or rows.place
             if pending:
                 await self._send(client, pending, BEGINNING, send)
             for each in rows.rows:
-                client.has(each.key)
-                had.discard(each.key)
+                client.known.has(each.key)
             pending = [_upsert(item) for item in await items_json(rows.rows, query.keep)]
             more_rows = rows.more
             if more_rows:
                 query = replace(query, cursor=Cursor(1, (), (), rows.rows[-1].key))
         assert first is not None
-        pending += [_delete(key) for key in sorted(had)]
+        pending += [_delete(key) for key in client.known.end()]
         # Only the last message says that all is there: a client that breaks off before it begins again.
         beginning = self._id(client, BEGINNING)
         body = b"".join([b"id: %b\n%b" % (beginning, each) for each in pending[:-1]])
@@ -231,10 +218,10 @@ class LiveRows:
             if last_of_its_event or (number + 1 == len(changes) and not found.more):
                 client.place = each.place
             if passes:
-                client.has(each.key)
+                client.known.has(each.key)
                 message = _upsert(next(items))
-            elif client.may_have(each.key):
-                client.keys.discard(each.key)
+            elif client.known.may_have(each.key):
+                client.known.has_no_more(each.key)
                 message = _delete(each.key)
             else:
                 continue
