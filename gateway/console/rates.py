@@ -30,6 +30,8 @@ _NAMES: Final = frozenset(
         "sluice_catalog_age_seconds",
     )
 )
+_FAMILIES: Final = frozenset([name.removesuffix("_total").removesuffix("_bucket") for name in _NAMES])
+"""Of the others no sample is made: there may be thousands."""
 _OF: Final = {"sluice_backend_up": "server", "sluice_partitions": "state", "sluice_direct_mode": "partition"}
 """The label that tells a gauge's values apart."""
 
@@ -115,7 +117,7 @@ class Rates:
 
     def _counted(self) -> Iterator[tuple[tuple[str, Labels], float]]:
         for metric in self._registry.collect():
-            for each in metric.samples:
+            for each in metric.samples if metric.name in _FAMILIES else ():
                 if each.name in _NAMES:
                     yield (each.name, tuple(sorted(each.labels.items()))), each.value
 

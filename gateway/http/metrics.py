@@ -6,6 +6,7 @@ SLUICE_METRICS_TOKEN, which under `sluice dev` is the admin key that it made its
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable
 
@@ -39,7 +40,7 @@ class MetricsPage:
         except TypeError:  # a version that is no number: it compares the two
             encode, media_type = choose_encoder("")
         headers = {"sluice-api": "1", "content-type": media_type, "cache-control": "no-store"}
-        return Response(encode(self._metrics.registry), 200, headers)
+        return Response(await asyncio.to_thread(encode, self._metrics.read()), 200, headers)
 
     def opened_by(self, head: Head) -> bool:
         """Whether the request brings the token. It takes as long for a wrong one as for the right one."""

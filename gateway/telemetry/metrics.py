@@ -7,7 +7,7 @@ once; requests are counted in a plain dictionary, which is read when the metrics
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -163,9 +163,23 @@ class Metrics:
         """Those of one source that a deployed spec declares: never a name out of a request."""
         return self._webhooks.of(tenant, source)
 
+    def read(self) -> Collector:
+        """All of it as it is now, to be written by another thread: what is looked at is this thread's."""
+        return _Read(list(self.registry.collect()))
+
     def read_at_scrape(self, source: Callable[[], Iterable[Reading]]) -> None:
         """`source` is called whenever the metrics are asked for."""
         self._sources.append(source)
+
+
+class _Read(Collector):
+    """Metrics as they were read."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Sequence[Metric]:
+        return self._metrics
 
 
 class _AtScrape(Collector):

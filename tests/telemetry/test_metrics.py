@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
+from typing import Any
 
 import asyncpg
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from starlette.requests import Request
 from uuid_utils import uuid7
 
 from gateway.config import Config
-from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.tallies import OTHERS, SOURCES_OF_TENANT_MAX
+from gateway.console.rates import Rates
+from gateway.http.metrics import MetricsPage
+from gateway.telemetry.metrics import Metrics, Reading
+from gateway.telemetry.tallies import OTHERS, SOURCES_OF_TENANT_MAX, WebhookTallies
 from tests.support.accounts import SPEC, Account
 from tests.support.calls import (
     NDJSON,
@@ -305,3 +310,44 @@ def test_sources_that_a_tenant_deploys_one_after_the_other_make_no_more_series()
     }
     assert counted == {"s0": 1, OTHERS: SOURCES_OF_TENANT_MAX, "s": 1}
     assert len(found.all("sluice_webhook_refused_total")) == SOURCES_OF_TENANT_MAX + 2
+
+
+def test_what_the_console_shows_makes_no_samples_of_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics(CollectorRegistry())
+    rates = Rates(metrics)
+    metrics.webhooks("one", "s").deliveries["accepted"] += 1
+    metrics.responses["GET", 200] += 1
+    monkeypatch.setattr(WebhookTallies, "_counted", _never)
+    monkeypatch.setattr(WebhookTallies, "_answered", _never)
+    rates.sample()
+    rates.look()
+    metrics.responses["GET", 200] += 1_000_000
+    rates.sample()
+    assert (last := rates.look().last) is not None and last.reads > 0
+    with pytest.raises(AssertionError, match="samples"):
+        generate_latest(metrics.registry)
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("samples of sources are made")
+
+
+async def test_the_samples_of_sources_are_made_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics, made = Metrics(CollectorRegistry()), []
+    metrics.webhooks("one", "s").deliveries["accepted"] += 1
+    metrics.read_at_scrape(lambda: [Reading("sluice_connections", threading.get_ident())])
+    counted = WebhookTallies._counted
+
+    def noted(*args: Any) -> Any:
+        made.append(threading.get_ident())
+        return counted(*args)
+
+    monkeypatch.setattr(WebhookTallies, "_counted", noted)
+    request = Request({"type": "http", "query_string": b"", "headers": []})
+    page = await MetricsPage(metrics, None).page(request)
+    found = Scrape(bytes(page.body).decode())
+    assert found("sluice_webhook_deliveries_total", tenant="one", source="s", outcome="accepted") == 1
+    assert found("sluice_connections") == threading.get_ident()
+    assert made and threading.get_ident() not in made

@@ -33,7 +33,7 @@ from gateway.http.asgi_extension import AT_ONCE
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Message, Receive, Refused, Send
-from gateway.log.log import FOLLOW_POLL_S, Log
+from gateway.log.log import Log
 from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.postgres.errors import PostgresTrouble
 
@@ -198,7 +198,7 @@ class Follow:
         while not (gone.done() or key.ended or self._stopping.is_set()):
             await taken(send)
             if not behind:
-                await wait(FOLLOW_POLL_S)
+                await wait(self._log.followers.look_every_s(subject.stream.tenant))
             try:
                 page = await self._page(Range(subject.stream, following), upcast=upcast)
                 body = await self._sse_events(page, names)

@@ -28,7 +28,8 @@ from gateway.state import EMPTY, Folded
 
 _DATA: Final = Narrow()
 BEGUN_MAX: Final = 10_000
-"""Aggregates whose first read is not at its end, at a time; of any more, readers go on beside each other."""
+"""Aggregates of which it is remembered that their first read ended before the newest event. Of more, the
+oldest are forgotten: their readers go on beside each other."""
 
 
 class _FirstFold(asyncio.Event):
@@ -44,7 +45,7 @@ class States:
         self._deadline_s = config.fold_deadline_s
         self._kept = folder.kept
         self._first_folds: dict[Place, _FirstFold] = {}
-        self._begun: set[Place] = set()  # read for the first time, and not to their ends yet
+        self._begun: dict[Place, None] = {}  # read for the first time, and not to their ends yet
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
@@ -72,7 +73,7 @@ class States:
         try:
             return await self._read_on(subject, base, last, if_none_match)
         finally:
-            self._begun.discard(place)
+            self._begun.pop(place, None)
             self._first_folds.pop(place).set()
 
     def is_begun(self, place: Place) -> bool:
@@ -92,8 +93,10 @@ class States:
         first = self._first_folds.pop(place, None)
         if first is not None:
             first.more = more
-            if more and len(self._begun) < BEGUN_MAX:
-                self._begun.add(place)
+            if more:
+                self._begun[place] = None
+                if len(self._begun) > BEGUN_MAX:  # its clients may have gone
+                    del self._begun[next(iter(self._begun))]
             first.set()
 
     def kept(self, place: Place) -> Folded:

@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 from gateway.events import Stream
 from gateway.log.entries import SequencedAppend
 
 logger = logging.getLogger("sluice.log")
+
+_LOOK_EVERY_S: Final = 0.1
+_LOOK_WITHIN_S: Final = 5.0
+"""Then a follower sees also that the gateway is about to stop."""
+_LOOKS_PER_S: Final = 1_000
+"""Of all followers of a tenant: some hundredths of a core."""
 
 Tap = Callable[[Sequence[SequencedAppend]], None]
 """Called with what was just committed to a partition, in order; must return at once and keep no list."""
@@ -49,19 +57,29 @@ class Followers:
     def __init__(self, announce: Callable[[int], None]) -> None:
         self._announce = announce
         self._of: dict[Stream, set[Follower]] = {}
+        self._count: Counter[bytes] = Counter()
         self._taps: dict[int, list[Tap]] = {}
 
     @contextmanager
     def follow(self, stream: Stream) -> Iterator[Follower]:
         follower = Follower()
         self._of.setdefault(stream, set()).add(follower)
+        self._count[stream.tenant] += 1
         try:
             yield follower
         finally:
+            self._count[stream.tenant] -= 1
+            if not self._count[stream.tenant]:
+                del self._count[stream.tenant]
             followers = self._of[stream]
             followers.discard(follower)
             if not followers:
                 del self._of[stream]
+
+    def look_every_s(self, tenant: bytes) -> float:
+        """How soon a follower of the tenant's looks whether another gateway has committed: the more of them
+        there are, the later each."""
+        return min(max(_LOOK_EVERY_S, self._count[tenant] / _LOOKS_PER_S), _LOOK_WITHIN_S)
 
     @contextmanager
     def tapped(self, partition: int, tap: Tap) -> Iterator[None]:
