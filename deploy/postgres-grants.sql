@@ -46,7 +46,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON followed, follower, follower_row, follow
 
 -- Tenants are provisioned over HTTP with a key of scope operator; none is renamed. A deletion is asked for, and then
 -- carried out by functions that empty nothing else. When a key was last used is noted.
-GRANT SELECT, INSERT, UPDATE (suspended_at) ON tenant TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (suspended_at, spec_bytes) ON tenant TO sluice_gateway;
 GRANT SELECT, INSERT ON tenant_deletion TO sluice_gateway;
 GRANT EXECUTE ON FUNCTION delete_tenant_step, delete_tags_step TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (last_used_at, revoked_at, changed) ON api_key TO sluice_gateway;

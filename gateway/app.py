@@ -64,6 +64,7 @@ from gateway.outbound import heard, outgoing
 from gateway.partitions import PARTITION_RULE
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.reactions.reactor import Reactor
 from gateway.relay.due import looking
 from gateway.relay.live import Live
@@ -121,7 +122,9 @@ async def gateway(
                     redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, tracing)
                 )
                 outbox = Outbox(
-                    postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions, log.stands
+                    postgres.Reads(Shares(outbox_pool, spare=1), config.read_deadline_s),
+                    instance.partitions,
+                    log.stands,
                 )
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
@@ -132,7 +135,7 @@ async def gateway(
                     under_way_since=log.under_way_since,
                 )
                 placing = Placing(log, catalog.deployed, metrics, catalog.resting)
-                store = Store(pool)
+                store = Store(pool, log.shares)
                 writer = Writer(placing, store)
                 states_of_names = Folder(log, aside, config.state_bytes_max)
 
@@ -223,7 +226,6 @@ async def gateway(
                         outbox=outbox,
                         live=live,
                         catalog=catalog,
-                        pool=pool,
                         admin_pool=admin_pool,
                         console=console,
                         reads=reads,

@@ -79,6 +79,7 @@ from gateway.http.unread import Unread
 from gateway.inbound.intake import Intake
 from gateway.log.log import Log
 from gateway.outbound import Outbound
+from gateway.postgres.shares import Shares
 from gateway.reactions.reactor import Reactor, head_of
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
@@ -124,7 +125,6 @@ def edge_of(
     outbox: Outbox,
     live: Live,
     catalog: Catalog,
-    pool: asyncpg.Pool,
     admin_pool: asyncpg.Pool,
     console: ConsoleParts | None,
     reads: Reads,
@@ -154,7 +154,7 @@ def edge_of(
     )
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
     outcomes, states = Outcomes(log, outbox), States(log, folder, config)
-    keys, source_keys = KeyWatch(catalog), SourceKeys(pool, aside)
+    keys, source_keys = KeyWatch(catalog), SourceKeys(log.shares, aside)
     parents, named = Parents(aliases, children, outcomes), NamedAnswers(store)
     log.watch.on_look(keys.look)
     bounds = LiveBounds(config, limited)
@@ -164,24 +164,25 @@ def edge_of(
     lists = Lists(rows, live_rows, catalog, named, aside, config)
     projections = Projections(rows, live_rows, going_out.declarations, catalog)
     several = SeveralAppends(log, records, catalog, outcomes, aliases, source_keys, aside, config)
+    of_catalog = Shares(admin_pool)
     system = System(
         callers,
         operators.health,
         several,
         Bulk(log, records, catalog, keys, outcomes, aliases, aside, source_keys, config),
         feed,
-        Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
+        Specs(catalog, admin_pool, going_out.subscriptions, log.storage, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
-        Sources(log, catalog, pool, keys, aside, config),
-        Imports(log, records, catalog, pool, outcomes, aside, config),
+        Sources(log, catalog, log.shares, keys, aside, config),
+        Imports(log, records, catalog, log.shares, outcomes, aside, config),
         Tenants(catalog, admin_pool, aside, config),
-        Keys(catalog, admin_pool, aside, config),
-        Tickets(admin_pool, reads, lists, projections, feed, aside, config),
+        Keys(catalog, of_catalog, aside, config),
+        Tickets(of_catalog, reads, lists, projections, feed, aside, config),
         webhooks,
-        Deliveries(pool, intake, catalog, aside, config),
-        Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),
-        Sagas(pool, reactor.coordinator),
+        Deliveries(log.shares, intake, catalog, aside, config),
+        Schedules(log.shares, catalog, partial(head_of, outbox, log.shares), aside, config),
+        Sagas(log.shares, reactor.coordinator),
         aliases,
         named,
         SubscriptionPaths(
@@ -222,7 +223,7 @@ def edge_of(
         reads,
         states,
         lists,
-        Contents(catalog, pool),
+        Contents(catalog, log.shares),
         Follow(log, reads.upcasts, named, keys, bounds, stopping),
         aliases,
         named,

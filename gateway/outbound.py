@@ -18,6 +18,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
+from gateway.aliases.look_ups import AliasLookUps
 from gateway.aliases.store import Store
 from gateway.aside import SWITCH_S
 from gateway.catalog.secrets import Secrets
@@ -39,6 +40,7 @@ from gateway.log.redis.cluster import open_redis
 from gateway.partitions import PARTITION_RULE
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.relay.due import Due, looking
 from gateway.relay.home import WATCH_EVERY_S, not_adopted
 from gateway.relay.named import EventNames
@@ -95,7 +97,7 @@ async def outgoing(
         allow_private = config.allow_private_targets
         secrets_of = Secrets(os.environ).of
         subscriptions = Subscriptions(pool, outbox, secrets_of, allow_private=allow_private)
-        names = EventNames(pool, Store(pool).aliases_of_each)
+        names = EventNames(pool, AliasLookUps(Store(pool)).of_each)
         relay = None
         if relayed:
             terms = RelayOptions(
@@ -228,6 +230,7 @@ async def _serve_relay(config: Config) -> None:
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
         reach = postgres.Postgres(outbox_pool, config.read_deadline_s)
+        outbox_reads = postgres.Reads(Shares(outbox_pool, spare=1), config.read_deadline_s)
         health = Health(lambda: _in_the_way(reach), "Nothing could be delivered now")
         operators = Ops(health, MetricsPage(metrics, None))
         with logs.counted(metrics.logged):
@@ -238,7 +241,7 @@ async def _serve_relay(config: Config) -> None:
                 looking(outbox_pool) as due,
                 outgoing(
                     config,
-                    Outbox(reach, instance.partitions, settling.stands),
+                    Outbox(outbox_reads, instance.partitions, settling.stands),
                     metrics,
                     listen,
                     due,

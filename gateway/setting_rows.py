@@ -309,7 +309,8 @@ ROWS: Final[tuple[tuple[str, Kind, str], ...]] = (
     (
         "tenant_bytes_max",
         integer(1, 10**15),
-        "Storage of one tenant's events in Postgres; beyond it appends are rejected (403); unset: no limit.",
+        "Storage of one tenant's events and spec revisions in Postgres; beyond it appends and deployments "
+        "are rejected (403); unset: no limit.",
     ),
     (
         "rate_limit_per_s",

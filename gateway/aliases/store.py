@@ -25,6 +25,7 @@ from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
 from gateway.postgres.connection_errors import mapped_to
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.postgres.statements import statement_of
 
 statement: Final = partial(statement_of, "aliases")
@@ -144,12 +145,15 @@ class Snapshot:
 
 
 class Store:
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    """`shares`: what clients ask for takes a tenant's share of the pool."""
+
+    def __init__(self, pool: asyncpg.Pool, shares: Shares | None = None) -> None:
         self._pool = pool
+        self._shares = shares or Shares(pool)
 
     async def exact(self, tenant: bytes, alias: Alias, aggregate_type: str | None) -> list[Found]:
         """What the alias names, of the type if one is given. Several only where its prefix was left out."""
-        async with self._connection() as conn:
+        async with self._connection(tenant) as conn:
             rows = await conn.fetch(
                 statement("find_alias"),
                 UUID(bytes=tenant), alias.kind, alias.prefix, alias.body, alias.path, aggregate_type,
@@ -161,7 +165,7 @@ class Store:
     ) -> list[Found]:
         """The hash ids that it may be short for, sorted, at most so many."""
         after = alias.body[:-1] + chr(ord(alias.body[-1]) + 1)
-        async with self._connection() as conn:
+        async with self._connection(tenant) as conn:
             rows = await conn.fetch(
                 statement("find_abbreviated"),
                 UUID(bytes=tenant), alias.prefix, alias.body, after, alias.path, aggregate_type, most,
@@ -171,7 +175,7 @@ class Store:
     async def aliases_of(self, stream: Stream) -> list[Found]:
         """Of one aggregate, oldest first."""
         names = stream.aggregate_type, stream.key
-        async with self._connection() as conn:
+        async with self._connection(stream.tenant) as conn:
             rows = await conn.fetch(statement("aliases_of"), UUID(bytes=stream.tenant), *names)
         return [Found(_alias(row), *names, row["retired"]) for row in rows]
 
@@ -180,7 +184,7 @@ class Store:
     ) -> dict[tuple[str, str], tuple[str, ...]]:
         """Of many aggregates (type, key), those that are shown, oldest first; of one without any, nothing."""
         columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
-        async with self._connection() as conn:
+        async with self._connection(tenant) as conn:
             rows = await conn.fetch(statement("aliases_of_each"), UUID(bytes=tenant), *columns)
         found: dict[tuple[str, str], tuple[str, ...]] = {}
         for row in rows:
@@ -190,7 +194,7 @@ class Store:
 
     async def children_of(self, tenant: bytes, parent: Alias, after: int, most: int) -> list[Found]:
         """The children of the aggregate that has this hash id, by their numbers, behind number `after`."""
-        async with self._connection() as conn:
+        async with self._connection(tenant) as conn:
             rows = await conn.fetch(
                 statement("children_of"),
                 UUID(bytes=tenant), parent.prefix, parent.body, f"{parent.path}.", after, most,
@@ -199,7 +203,7 @@ class Store:
 
     async def hash_id_of_key(self, tenant: bytes, key: str, types: Iterable[str]) -> Found | None:
         """The oldest one that the key has as an aggregate of one of these types."""
-        async with self._connection() as conn:
+        async with self._connection(tenant) as conn:
             row = await conn.fetchrow(statement("hash_id_of_key"), UUID(bytes=tenant), list(types), key)
         return None if row is None else _found(row)
 
@@ -263,9 +267,11 @@ class Store:
         return Rebuilt(whole["names"], tuple(before) == tuple(after))
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self, tenant: bytes | None = None) -> AsyncIterator[Any]:
+        """The tenant's share, or of the pool."""
+        pool = self._pool if tenant is None else self._shares.of(tenant)
         with mapped_to(PostgresTrouble, "names: "):
-            async with self._pool.acquire(timeout=ACQUIRE_S) as conn:
+            async with pool.acquire(timeout=ACQUIRE_S) as conn:
                 yield conn
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from gateway.postgres.shares import Share
 from gateway.postgres.statements import statement_of
 from gateway.relay.database import connection
 
@@ -15,7 +16,7 @@ __all__ = ["connection", "fetch", "statement"]
 statement: Final = partial(statement_of, "follow")
 
 
-async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+async def fetch(pool: asyncpg.Pool | Share, name: str, *args: object) -> list[Any]:
     """The rows of one statement. Raises PostgresTrouble."""
     async with connection(pool) as conn:
         return list(await conn.fetch(statement(name), *args))

@@ -15,6 +15,7 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.follow.database import connection, fetch, statement
 from gateway.follow.model import Build, Row, build_of, row_of
 from gateway.follow.query import COUNTED_MAX, PAGE_BYTES, Query, Sql, Test
+from gateway.postgres.shares import Shares
 from gateway.relay.position import Place
 
 TYPED_ROWS: Final = 5000
@@ -54,28 +55,29 @@ class Changed:
 
 
 class Reading:
-    """Every call raises PostgresTrouble."""
+    """Every call raises PostgresTrouble. Tenants share the pool: to count many rows takes long."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
+        self._shares = Shares(pool)
 
     async def serving(self, tenant: bytes, kind: str, name: str) -> Build | None:
         """The build that serves; None where none does yet."""
-        rows = await fetch(self._pool, "serving", UUID(tenant), kind, name)
+        rows = await fetch(self._shares.of(tenant), "serving", UUID(tenant), kind, name)
         return build_of(rows[0]) if rows else None
 
     async def builds(self, tenant: bytes) -> list[Build]:
-        return [build_of(row) for row in await fetch(self._pool, "every", UUID(tenant))]
+        return [build_of(row) for row in await fetch(self._shares.of(tenant), "every", UUID(tenant))]
 
     async def behind(self, build: Build) -> int:
         """The number of the tenant's events that it has not folded."""
-        (row,) = await fetch(self._pool, "behind", UUID(build.tenant), build.p, build.place.seq)
+        tenant = build.tenant
+        (row,) = await fetch(self._shares.of(tenant), "behind", UUID(tenant), build.p, build.place.seq)
         return int(row["events"])
 
-    async def reached(self, build: int, after: int) -> tuple[Place, bool] | None:
+    async def reached(self, build: Build, after: int) -> tuple[Place, bool] | None:
         """Where a build stands, and whether all the tenant's events up to the seq `after` are in it; None
         where it no longer serves."""
-        rows = await fetch(self._pool, "reached", build, after)
+        rows = await fetch(self._shares.of(build.tenant), "reached", build.id, after)
         return (Place(rows[0]["seq"], rows[0]["mark"]), rows[0]["there"]) if rows else None
 
     async def page(self, build: Build, query: Query) -> Rows | None:
@@ -92,7 +94,7 @@ class Reading:
         text = _filled(
             "page_of_rows", counted=counted, columns=columns, where=where, order=sql.order(query.sort)
         )
-        async with connection(self._pool) as conn:
+        async with connection(self._shares.of(build.tenant)) as conn:
             rows = await conn.fetch(text, *sql.args)
         if not rows:
             return None
@@ -102,7 +104,7 @@ class Reading:
 
     async def row(self, build: Build, key: str) -> Rows | None:
         """One row, or none; None where the build no longer serves."""
-        rows = await fetch(self._pool, "row", build.id, key)
+        rows = await fetch(self._shares.of(build.tenant), "row", build.id, key)
         if not rows:
             return None
         first = rows[0]
@@ -114,9 +116,9 @@ class Reading:
         found: dict[str, str] = {}
         for field in build.fields:
             path = field.split(".")
-            kinds = [row["kind"] for row in await fetch(self._pool, "types_of", build.id, path, TYPED_ROWS)]
-            if len(kinds) == 1:
-                found[field] = kinds[0]
+            rows = await fetch(self._shares.of(build.tenant), "types_of", build.id, path, TYPED_ROWS)
+            if len(rows) == 1:
+                found[field] = rows[0]["kind"]
         return found
 
     async def changed(
@@ -132,7 +134,7 @@ class Reading:
             sql.args.append(only)
             where = f"key = ${len(sql.args)}::text"
         text = _filled("changed_rows", test=passes, where=where)
-        async with connection(self._pool) as conn:
+        async with connection(self._shares.of(build.tenant)) as conn:
             rows = await conn.fetch(text, *sql.args)
         if not rows:
             return None

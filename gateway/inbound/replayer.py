@@ -16,13 +16,14 @@ from gateway.inbound.appending import DeliveryAppends
 from gateway.inbound.receipts import place_of
 from gateway.inbound.results import Deferred, Told
 from gateway.inbound.store import Stored
+from gateway.postgres.shares import Share
 
 
 class Replayer:
     """Of one tenant, by its deployed spec. No secret is needed: what is stored is verified."""
 
     def __init__(
-        self, appends: DeliveryAppends, pool: asyncpg.Pool, tenant: Tenant, deployed: Deployed
+        self, appends: DeliveryAppends, pool: asyncpg.Pool | Share, tenant: Tenant, deployed: Deployed
     ) -> None:
         self._appends = appends
         self._pool = pool

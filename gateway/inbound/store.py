@@ -21,6 +21,7 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.inbound.request import Request
 from gateway.postgres.connection_errors import UNANSWERED, mapped_to
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Share
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 
@@ -215,7 +216,7 @@ class Wanted:
     """Of what is in quarantine."""
 
 
-async def listed(pool: asyncpg.Pool, tenant: bytes, wanted: Wanted) -> list[dict[str, Any]]:
+async def listed(pool: asyncpg.Pool | Share, tenant: bytes, wanted: Wanted) -> list[dict[str, Any]]:
     """As JSON shows them. Each statement looks at LISTED_PAGE rows, so that none runs into a deadline however
     few of them are wanted. Raises PostgresTrouble."""
     before, source, delivery_id = UUID(wanted.before), wanted.source, wanted.delivery_id
@@ -248,7 +249,7 @@ class Stored:
     request: Request | None = field(repr=False)
 
 
-async def stored(pool: asyncpg.Pool, tenant: bytes, delivery: bytes) -> Stored | None:
+async def stored(pool: asyncpg.Pool | Share, tenant: bytes, delivery: bytes) -> Stored | None:
     """Raises PostgresTrouble."""
     rows = await _fetch(pool, "show", UUID(tenant), UUID(delivery))
     if not rows:
@@ -268,7 +269,7 @@ def request_shown(request: Request | None) -> dict[str, Any] | None:
     }
 
 
-async def known(pool: asyncpg.Pool, tenant: bytes, ids: Sequence[bytes]) -> set[bytes]:
+async def known(pool: asyncpg.Pool | Share, tenant: bytes, ids: Sequence[bytes]) -> set[bytes]:
     """Which of these deliveries are the tenant's. Raises PostgresTrouble."""
     rows = await _fetch(pool, "known", UUID(tenant), [UUID(each) for each in ids])
     return {row["id"].bytes for row in rows}
@@ -287,7 +288,7 @@ async def newest(
 
 
 async def settle(
-    pool: asyncpg.Pool,
+    pool: asyncpg.Pool | Share,
     tenant: bytes,
     delivery: bytes,
     verdict: Verdict,
@@ -300,7 +301,7 @@ async def settle(
     await _fetch(pool, "settle", UUID(tenant), UUID(delivery), verdict, code, error, event)
 
 
-async def discard(pool: asyncpg.Pool, tenant: bytes, ids: Sequence[bytes]) -> list[dict[str, str]]:
+async def discard(pool: asyncpg.Pool | Share, tenant: bytes, ids: Sequence[bytes]) -> list[dict[str, str]]:
     """Ends those of these deliveries that are in quarantine, with their requests; which they were. Raises
     PostgresTrouble."""
     rows = await _fetch(pool, "discard", UUID(tenant), [UUID(each) for each in ids])
@@ -359,7 +360,7 @@ def _headers(packed: bytes) -> tuple[tuple[bytes, bytes], ...]:
     return msgspec.msgpack.decode(packed, type=tuple[tuple[bytes, bytes], ...])
 
 
-async def _fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+async def _fetch(pool: asyncpg.Pool | Share, name: str, *args: object) -> list[Any]:
     with mapped_to(PostgresTrouble, f"webhook deliveries, {name}: "):
         async with pool.acquire(timeout=5) as connection:
             return list(await connection.fetch(_statement(name), *args))

@@ -55,6 +55,7 @@ from gateway.log.watch import Watch
 from gateway.outcomes import Mismatch, Outcome
 from gateway.partitions import partition_of
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.tasks import ended, to_tick
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.steps import Telemetry, unwatched
@@ -63,8 +64,6 @@ logger = logging.getLogger("sluice.log")
 
 EXPIRE_EVERY_S = 0.1
 TELL_EVERY_S = 0.25
-# Commits of this gateway wake their followers; those of other gateways are seen at the next look.
-FOLLOW_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,10 @@ class Log:
         self._limits = limits
         self._scripts = Scripts(redis)
         self._postgres = Postgres(pool, limits.read_deadline_s, keeps=True)
-        self._reads = Reads(pool, limits.read_deadline_s)
+        # Two thirds of the pool: however slow what clients ask for is, there is a connection for what appends
+        # wait for, and for the look that tells whether Redis may be believed.
+        self.shares = Shares(pool, spare=pool.get_max_size() // 3 + 1)
+        self._reads = Reads(self.shares, limits.read_deadline_s)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.announcements = Announcements(redis, instance.id)
         self.followers = Followers(self.announcements.committed)
@@ -254,7 +256,7 @@ class Log:
     async def receipt(self, tenant: bytes, chosen: bytes, event_id: bytes | None) -> Appended | None:
         """The receipt of the committed append that has the identity `chosen`, or an event with this id, once
         it is settled; None where there is none. Raises PostgresTrouble."""
-        found = await receipt_by(self._reads, tenant, chosen, event_id)
+        found = await receipt_by(self._reads.of(tenant), tenant, chosen, event_id)
         if found is not None:
             assert found.last is not None
             partition = self._lane_of[tenant].partition
@@ -296,7 +298,7 @@ class Log:
                 left = until - self._loop.time()
                 if left <= 0:
                     return False
-                await follower.wait(min(left, FOLLOW_POLL_S))
+                await follower.wait(min(left, self.followers.look_every_s(stream.tenant)))
         return True
 
     async def length(self, stream: Stream) -> int:

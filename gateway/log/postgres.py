@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import asyncpg
@@ -16,6 +16,7 @@ import asyncpg
 from gateway.postgres import connecting
 from gateway.postgres.connection_errors import UNANSWERED
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 
@@ -163,6 +164,12 @@ async def connect(url: str, timeout_s: float) -> asyncpg.Connection:
     return await connecting.connect(url, timeout=timeout_s, server_settings=dict(_SESSION))
 
 
+class Look(Protocol):
+    """Runs a statement of `SQL`. Raises PostgresTrouble."""
+
+    async def fetch(self, name: str, *args: object) -> list[Any]: ...
+
+
 class Postgres:
     """Look-ups of the append protocol. Each raises PostgresTrouble when Postgres can't answer.
 
@@ -177,6 +184,10 @@ class Postgres:
         self._keeps = keeps
         self._kept: Any = None
         self._releasing: set[asyncio.Task[None]] = set()
+
+    def of(self, _tenant: bytes) -> Look:
+        """For a statement on behalf of this tenant only."""
+        return self
 
     async def fetch(self, name: str, *args: object) -> list[Any]:
         return await self._fetch(asyncio.get_running_loop().time() + self._deadline_s, name, args)
@@ -251,22 +262,44 @@ class Postgres:
 
 
 class Reads(Postgres):
-    """Look-ups of clients' reads, which take two thirds of the pool's connections at most: however slow they
-    are, there is one for what appends wait for, and for the look that tells whether Redis may be believed."""
+    """Look-ups of clients' reads, on connections that tenants share. Those that are of no tenant, or of
+    several, count as another one's."""
 
-    def __init__(self, pool: asyncpg.Pool, deadline_s: float) -> None:
-        super().__init__(pool, deadline_s)
-        self._turns = asyncio.Semaphore(pool.get_max_size() * 2 // 3)
+    def __init__(self, shares: Shares, deadline_s: float) -> None:
+        super().__init__(shares.pool, deadline_s)
+        self._turns = shares.turns
+
+    def of(self, tenant: bytes) -> Look:
+        return _OfTenant(self, tenant)
 
     async def fetch(self, name: str, *args: object) -> list[Any]:
+        return await self.fetch_for(_SEVERAL, name, *args)
+
+    async def fetch_for(self, tenant: bytes, name: str, *args: object) -> list[Any]:
         until = asyncio.get_running_loop().time() + self._deadline_s
         try:
             async with asyncio.timeout_at(until):
-                await self._turns.acquire()
+                await self._turns.begin(tenant)
         except TimeoutError:
             why = f"{name}: other reads took all connections for {self._deadline_s:g} s"
             raise PostgresTrouble(why) from None
         try:
             return await self._fetch(until, name, args)
         finally:
-            self._turns.release()
+            self._turns.end(tenant)
+
+
+_SEVERAL: Final = b""
+
+
+class _OfTenant:
+    """Reads on behalf of one tenant."""
+
+    __slots__ = ("_reads", "_tenant")
+
+    def __init__(self, reads: Reads, tenant: bytes) -> None:
+        self._reads = reads
+        self._tenant = tenant
+
+    async def fetch(self, name: str, *args: object) -> list[Any]:
+        return await self._reads.fetch_for(self._tenant, name, *args)

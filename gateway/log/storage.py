@@ -1,4 +1,4 @@
-"""The storage of each tenant's events in Postgres, and whether a tenant has reached its limit.
+"""The storage of each tenant's events and specs in Postgres, and whether a tenant has reached its limit.
 
 Counted behind the commits, in steps, from a mark on: an append pays one look into a set. One gateway at a
 time counts a partition; all of them read the totals. What is appended within `EVERY_S` of reaching the
@@ -44,7 +44,7 @@ class Storage:
         self._most: list[tuple[str, int]] = []
         self._refusal = Refusal(
             "storage_full",
-            f"The stored events of this tenant have reached the limit of {bytes_max} bytes. "
+            f"The stored events and specs of this tenant have reached the limit of {bytes_max} bytes. "
             "The operator of the gateway can raise the limit.",
         )
 

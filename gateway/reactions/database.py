@@ -8,6 +8,7 @@ from typing import Any, Final
 import asyncpg
 
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Share
 from gateway.postgres.statements import statement_of
 from gateway.relay.database import connection
 
@@ -21,7 +22,7 @@ class Unreadable(PostgresTrouble):
     know."""
 
 
-async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+async def fetch(pool: asyncpg.Pool | Share, name: str, *args: object) -> list[Any]:
     """The rows of one statement. Raises PostgresTrouble."""
     async with connection(pool) as conn:
         return list(await conn.fetch(statement(name), *args))

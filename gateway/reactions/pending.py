@@ -10,8 +10,7 @@ import time
 from typing import Final
 from uuid import UUID
 
-import asyncpg
-
+from gateway.postgres.shares import Shares
 from gateway.reactions.database import fetch
 
 COUNT_EVERY_S: Final = 10.0
@@ -25,8 +24,8 @@ TENANTS_MAX: Final = 10_000
 class Pending:
     """One a gateway. `most`: of one tenant."""
 
-    def __init__(self, pool: asyncpg.Pool, most: int) -> None:
-        self._pool = pool
+    def __init__(self, shares: Shares, most: int) -> None:
+        self._shares = shares
         self.most = most
         self._counts: dict[UUID, tuple[float, int]] = {}
 
@@ -37,7 +36,7 @@ class Pending:
         if time.monotonic() - counted_at < every_s:
             return count >= self.most
         counted_at = time.monotonic()
-        (row,) = await fetch(self._pool, "count_pending", tenant, self.most)
+        (row,) = await fetch(self._shares.of(tenant.bytes), "count_pending", tenant, self.most)
         if len(self._counts) >= TENANTS_MAX:
             self._counts.clear()
         self._counts[tenant] = counted_at, row["count"]

@@ -33,6 +33,7 @@ from gateway.follow.model import Event
 from gateway.follow.threads import folding, taking
 from gateway.outcomes import NotCommitted, Outcome
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import Unreadable, connection, fetch, statement
 from gateway.reactions.firing import FIRE_EVERY_S, REASON_CHARS_MAX, Firing, Full
@@ -378,7 +379,7 @@ def _columns(tenant: bytes, timers: Sequence[Timer], since: datetime | None) -> 
     )
 
 
-async def head_of(outbox: Outbox, pool: asyncpg.Pool, tenant: bytes) -> tuple[int, bytes]:
+async def head_of(outbox: Outbox, shares: Shares, tenant: bytes) -> tuple[int, bytes]:
     """Where the tenant's partition ends: seq and mark. Raises PostgresTrouble."""
-    rows = await fetch(pool, "head", outbox.partition(tenant))
+    rows = await fetch(shares.of(tenant), "head", outbox.partition(tenant))
     return (rows[0]["seq"], bytes(rows[0]["mark"])) if rows else (0, bytes(4))

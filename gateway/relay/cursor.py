@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import asyncpg
-
+from gateway.postgres.shares import Share
 from gateway.relay import database
 from gateway.relay.database import Attempt, RetryEntry, Subscribed
 from gateway.relay.position import Place
@@ -35,7 +34,7 @@ class Changed(Exception):
 class Cursor:
     """`read` is how far the main line is read. Between that and the cursor lie the places not settled yet."""
 
-    def __init__(self, pool: asyncpg.Pool, of: Subscribed, lease_s: float) -> None:
+    def __init__(self, pool: Share, of: Subscribed, lease_s: float) -> None:
         self.read = self._reached = of.place
         self.failing_since, self.confirmed_at = of.failing_since, of.confirmed_at
         self.state = "active"

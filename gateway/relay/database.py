@@ -21,6 +21,7 @@ from gateway.items import Items
 from gateway.log.entries import event_of
 from gateway.postgres.connection_errors import mapped_to
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Share
 from gateway.postgres.statements import statement_of
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
@@ -91,14 +92,14 @@ class Attempt:
 
 
 @asynccontextmanager
-async def connection(pool: asyncpg.Pool) -> AsyncIterator[Any]:
+async def connection(pool: asyncpg.Pool | Share) -> AsyncIterator[Any]:
     """A connection of the pool. Whatever Postgres fails with becomes PostgresTrouble."""
     with mapped_to(PostgresTrouble):
         async with pool.acquire(timeout=ACQUIRE_S) as acquired:
             yield acquired
 
 
-async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+async def fetch(pool: asyncpg.Pool | Share, name: str, *args: object) -> list[Any]:
     """The rows of one statement. Raises PostgresTrouble."""
     async with connection(pool) as conn:
         return list(await conn.fetch(statement(name), *args))

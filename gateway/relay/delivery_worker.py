@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.network import asker
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Share
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, RetryEntry, Subscribed
@@ -83,7 +83,7 @@ class DeliveryWorker:
 
     def __init__(
         self,
-        pool: asyncpg.Pool,
+        pool: Share,
         outbox: Outbox,
         of: Subscribed,
         waiting: Sequence[RetryEntry],

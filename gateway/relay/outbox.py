@@ -195,13 +195,14 @@ class Outbox:
         if wanted.items:
             return await self._matching(p, wanted, after, limit, bytes_max)
         args = _arguments(wanted, limit, bytes_max)
-        rows = await self._postgres.fetch("outbox_page", p, after.seq, STRETCH, *args)
+        rows = await self._postgres.of(wanted.tenant).fetch("outbox_page", p, after.seq, STRETCH, *args)
         return await self._stretch(p, rows, after, limit, bytes_max)
 
     async def _matching(self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int) -> Stretch:
-        found = await matches_after(self._postgres, p, wanted.tenant, wanted.items, after.seq, limit, STRETCH)
+        postgres = self._postgres.of(wanted.tenant)
+        found = await matches_after(postgres, p, wanted.tenant, wanted.items, after.seq, limit, STRETCH)
         args, count = _arguments(wanted, limit, bytes_max), max(found.reached - after.seq, 0)
-        rows = await self._postgres.fetch("outbox_page_at", p, after.seq, count, *args, found.seqs)
+        rows = await postgres.fetch("outbox_page_at", p, after.seq, count, *args, found.seqs)
         return await self._stretch(p, rows, after, limit, bytes_max)
 
     async def page_back(
@@ -240,14 +241,13 @@ class Outbox:
         """One statement: what passes before a seq, and the last place that was looked at. What stands at the
         seq is settled, and so is all of this."""
         args, bottom = _arguments(wanted, limit, bytes_max), max(below - STRETCH, floor)
+        postgres = self._postgres.of(wanted.tenant)
         if wanted.items:
-            matched = await matches_before(
-                self._postgres, p, wanted.tenant, wanted.items, below, limit, STRETCH
-            )
+            matched = await matches_before(postgres, p, wanted.tenant, wanted.items, below, limit, STRETCH)
             count = below - max(matched.reached, floor)
-            rows = await self._postgres.fetch("outbox_back_at", p, below, count, *args, matched.seqs)
+            rows = await postgres.fetch("outbox_back_at", p, below, count, *args, matched.seqs)
         else:
-            rows = await self._postgres.fetch("outbox_back", p, below, below - bottom, *args)
+            rows = await postgres.fetch("outbox_back", p, below, below - bottom, *args)
         first, last = rows[0], rows[-1]
         if mark is not None and bytes(first["mark_before"] or b"") != mark:
             raise LostPlace(_NOT_THERE)
@@ -261,10 +261,10 @@ class Outbox:
     async def before_time(self, tenant: bytes, at_ms: int) -> Place:
         """Behind the last event before the first one that was recorded at or after a time; behind all that is
         committed where there is none yet."""
-        p = self.partition(tenant)
-        ((seq,),) = await self._postgres.fetch("before_time", p, at_ms - CLOCKS_DIFFER_MS)
+        p, postgres = self.partition(tenant), self._postgres.of(tenant)
+        ((seq,),) = await postgres.fetch("before_time", p, at_ms - CLOCKS_DIFFER_MS)
         while True:
-            (row,) = await self._postgres.fetch("from_time", p, seq, STRETCH, at_ms)
+            (row,) = await postgres.fetch("from_time", p, seq, STRETCH, at_ms)
             if row["seq"] is not None:
                 return Place(row["seq"] - 1, bytes(row["mark"] or BEGINNING.mark))
             seq += STRETCH

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
+from gateway.postgres.shares import turns_at
 from gateway.relay import database, subscriptions
 from gateway.relay.database import RetryEntry, Subscribed, connection, statement, subscribed
 from gateway.relay.named import EventNames
@@ -38,7 +39,8 @@ STRETCH_EVENTS: Final = 1000
 """Of the looks behind the first, which asks for no more than the claim has room for."""
 
 CALLS_AT_ONCE: Final = 3
-"""Claims and acks of all tenants that have a connection: as many are left to those that deliver."""
+"""Claims and acks of all tenants that have a connection: as many are left to those that deliver. Those of one
+tenant are one fewer."""
 
 AGAIN_EVENTS: Final = 20
 """Read at a time of an aggregate that is handed out again: bounds memory, where events are large."""
@@ -87,7 +89,7 @@ class Pull:
         self._outbox = outbox
         self._subscriptions = subscriptions
         self._names = names
-        self._room = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._room = turns_at(CALLS_AT_ONCE)
         self._turns: WeakValueDictionary[tuple[UUID, str], asyncio.Lock] = WeakValueDictionary()
 
     async def claim(
@@ -192,7 +194,7 @@ class Pull:
         """A transaction. Calls of one subscription wait for each other here: before the lock of its row, each
         would hold a connection."""
         turn = self._turns.setdefault((tenant, name), asyncio.Lock())
-        async with turn, self._room, connection(self._pool) as conn, conn.transaction():
+        async with turn, self._room.of(tenant.bytes), connection(self._pool) as conn, conn.transaction():
             yield conn
 
     async def _went_on(self, conn: Any, of: Subscribed, straggler: RetryEntry, to: int) -> None:

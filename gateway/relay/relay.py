@@ -24,6 +24,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.catalog.secrets import SecretsOf
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.relay import database
 from gateway.relay.after_deploys import AfterDeploys
 from gateway.relay.cursor import Overtaken
@@ -92,7 +93,7 @@ class Relay:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._pool = pool
+        self._pool, self._shares = pool, Shares(pool, spare=1)
         self._outbox = outbox
         self._subscriptions = subscriptions
         self._secrets_of = secrets_of
@@ -167,7 +168,7 @@ class Relay:
         making = partial(target_of, read, environ, allow_private=private, clock=unix)
         target = await asyncio.to_thread(making)  # certificates are read
         courier = DeliveryWorker(
-            self._pool, self._outbox, of, waiting, target, self._pace(read), self._metrics,
+            self._shares.of(of.tenant), self._outbox, of, waiting, target, self._pace(read), self._metrics,
             self._names,
             clock=clock, chance=self._chance,
         )  # fmt: skip

@@ -271,8 +271,9 @@ _ROWS: Final = (
         "sluice_tenant_bytes",
         "gauge",
         ("handle",),
-        "Storage of a tenant's events in Postgres, for the 20 tenants that store the most, by tenant handle.",
-        "Near SLUICE_TENANT_BYTES_MAX: its appends will be rejected.",
+        "Storage of a tenant's events and spec revisions in Postgres, for the 20 tenants that store the "
+        "most, by tenant handle.",
+        "Near SLUICE_TENANT_BYTES_MAX: its appends and deployments will be rejected.",
     ),
     MetricRow(
         "sluice_backend_up",

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from uuid import UUID
 
 import asyncpg
 import httpx
@@ -100,9 +101,12 @@ async def test_each_event_is_counted_once_with_its_row(
     async with new_client(served.url, own_tenant.write) as client, new_client(served.url, TOKEN) as operator:
         for _ in range(3):
             assert (await append(client, "order", key, "was_noted", "abc")).status_code == 201
-        handle = await own_outbox.fetchval("SELECT handle FROM tenant WHERE id = $1", own_tenant.id)
+        handle, specs = await own_outbox.fetchrow(
+            "SELECT handle, spec_bytes FROM tenant WHERE id = $1", own_tenant.id
+        )
         rows = await own_outbox.fetch("SELECT payload, extra FROM outbox WHERE tenant = $1", own_tenant.id)
         size = sum(ROW_BYTES + len(row["payload"]) + len(row["extra"] or b"") + len(key) for row in rows)
+        size += specs
 
         async def counted() -> bool:
             page = await operator.get("/_/metrics")
@@ -146,3 +150,31 @@ async def test_what_keeps_tenants_from_being_counted_is_logged(caplog: pytest.Lo
     counting.cancel()
     await asyncio.wait([counting])
     assert caplog.records[0].reason == "permission denied for table storage_mark"  # type: ignore[attr-defined]
+
+
+async def test_revisions_of_a_spec_count_and_a_full_tenant_deploys_no_other(
+    served: Served, own_outbox: asyncpg.Pool
+) -> None:
+    account = await open_account(own_outbox)
+    async with new_client(served.url, account.admin) as client:
+        deployed = (await client.get("/_/spec")).json()["spec"]
+        sent = [deployed]
+
+        async def full() -> bool:
+            sent.append({**deployed, "agent_types": ["user", *[f"user_{len(sent)}_{n}" for n in range(500)]]})
+            answer = await client.put("/_/spec", json=sent[-1])
+            if answer.status_code == 200:
+                return False
+            refused(answer, 403, "storage_full")
+            return True
+
+        await until(full)
+        again = await client.put("/_/spec", json=sent[-2])
+        assert (again.status_code, again.json()["changed"]) == (200, False)
+        refused(await client.post("/_/spec/rollback", json={"revision": 1}), 403, "storage_full")
+        refused(await append(client, "order", new_id(), "was_noted"), 403, "storage_full")
+        stored = "SELECT sum(700 + octet_length(document)) FROM spec_revision WHERE tenant = $1"
+        counted = "SELECT spec_bytes FROM tenant WHERE id = $1"
+        assert await own_outbox.fetchval(counted, UUID(account.id)) == await own_outbox.fetchval(
+            stored, UUID(account.id)
+        )

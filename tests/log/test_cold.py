@@ -40,7 +40,10 @@ def noted(log: Log) -> list[str]:
             asked.append(name)
         return await proceed()
 
-    interpose(log._reads, "fetch", note)
+    async def note_read(proceed: Proceed, _tenant: bytes, name: str, *args: Any) -> Any:
+        return await note(proceed, name)
+
+    interpose(log._reads, "fetch_for", note_read)
     interpose(log._scripts, "run", note)
     return asked
 

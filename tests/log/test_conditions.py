@@ -241,11 +241,11 @@ async def _statements(log: Log, stream: Stream) -> list[str]:
     """Those by which Postgres is asked about conditions of the stream's tenant from now on."""
     asked: list[str] = []
 
-    async def around(proceed: Proceed, name: str, *args: object) -> object:
+    async def around(proceed: Proceed, _tenant: bytes, name: str, *args: object) -> object:
         asked.append(name)
         return await proceed()
 
-    interpose(log._reads, "fetch", around)
+    interpose(log._reads, "fetch_for", around)
     return asked
 
 

@@ -219,8 +219,11 @@ async def test_a_cold_stream_is_read_and_filled_by_one_statement(log: Log, place
         asked.append(name)
         return await proceed()
 
-    for each in (log._postgres, log._reads):
-        interpose(each, "fetch", noted)
+    async def noted_read(proceed: Proceed, _tenant: bytes, name: str, *args: Any) -> Any:
+        return await noted(proceed, name)
+
+    interpose(log._postgres, "fetch", noted)
+    interpose(log._reads, "fetch_for", noted_read)
     assert len(await everything(log, stream)) == 3
 
     async def filled() -> bool:
@@ -297,14 +300,16 @@ async def test_a_strong_read_asks_redis_nothing(log: Log) -> None:
 
 
 async def test_slow_reads_leave_connections_to_what_looks_after_the_log(log: Log, place: Place) -> None:
-    stream = new_stream()
-    await appended(log, append(stream, 3))
+    streams = [new_stream() for _ in range(2)]
+    for each in streams:
+        await appended(log, append(each, 3))
     waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     connection = await asyncpg.connect(place.postgres_url)
     try:
         async with connection.transaction():
             await connection.execute("LOCK TABLE outbox")
-            reads = [asyncio.create_task(log.page(Range(stream), strong=True)) for _ in range(6)]
+            wanted = [Range(each) for each in streams * 3]
+            reads = [asyncio.create_task(log.page(each, strong=True)) for each in wanted]
 
             async def begun() -> bool:
                 return len(await place.fetch(waiting)) == 2
@@ -510,8 +515,7 @@ async def test_a_receipt_takes_a_connection_of_those_for_reads(log: Log) -> None
     assert found is not None
     assert found.event_ids == done.event_ids
     log._reads._deadline_s = 0.05
-    while not log._reads._turns.locked():
-        await log._reads._turns.acquire()
+    await log._reads._turns.begin(stream.tenant)
     with pytest.raises(PostgresTrouble, match="other reads took all connections"):
         await log.receipt(*asked)
     await appended(log, append(stream))

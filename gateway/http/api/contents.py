@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import asyncpg
-
 from gateway.admit.address import undeclared_type
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import statement
@@ -19,6 +17,7 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.postgres.connection_errors import UNANSWERED
+from gateway.postgres.shares import Shares
 from spec.identifiers import uuid_text
 
 LIMIT_DEFAULT: Final = 100
@@ -34,9 +33,9 @@ def of_content(method: str, raw_query: bytes) -> bool:
 
 
 class Contents:
-    def __init__(self, catalog: Catalog, pool: asyncpg.Pool) -> None:
+    def __init__(self, catalog: Catalog, shares: Shares) -> None:
         self._catalog = catalog
-        self._pool = pool
+        self._shares = shares
 
     async def get(self, principal: Principal, aggregate_type: str, raw_query: bytes) -> ReadAnswer:
         """A page by key. Raises Refused: an unknown type, one without `identity`, no digest."""
@@ -56,7 +55,7 @@ class Contents:
         name, *digests = named
         after = query.text("cursor") or ""
         try:
-            rows = await self._pool.fetch(
+            rows = await self._shares.of(principal.tenant.id.bytes).fetch(
                 statement(str(name)), principal.tenant.id, aggregate_type, after, limit + 1, *digests
             )
         except UNANSWERED as error:

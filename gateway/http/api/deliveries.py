@@ -10,7 +10,6 @@ import time
 from typing import Any, Final, get_args
 from uuid import UUID
 
-import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,6 +27,7 @@ from gateway.inbound import store
 from gateway.inbound.intake import Intake
 from gateway.inbound.replayer import Replayer, without_event
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Share, Shares
 
 DELIVERIES_DEFAULT: Final = 100
 DELIVERIES_MAX: Final = 1_000
@@ -41,9 +41,9 @@ VERDICTS: Final = get_args(store.Verdict)
 
 class Deliveries:
     def __init__(
-        self, pool: asyncpg.Pool, intake: Intake, catalog: Catalog, aside: Aside, config: Config
+        self, shares: Shares, intake: Intake, catalog: Catalog, aside: Aside, config: Config
     ) -> None:
-        self._pool, self._intake, self._catalog = pool, intake, catalog
+        self._shares, self._intake, self._catalog = shares, intake, catalog
         self._aside, self._config = aside, config
 
     async def every(self, request: Request) -> Response:
@@ -73,7 +73,7 @@ class Deliveries:
         same request holds it."""
         named = uuid_of(request.path_params["id"], "id")
         try:
-            found = await store.stored(self._pool, _tenant(request), named.bytes)
+            found = await store.stored(self._share(request), _tenant(request), named.bytes)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
         if found is None:
@@ -98,7 +98,7 @@ class Deliveries:
             wanted = store.Wanted(source, "quarantined", limit=DELIVERIES_MAX, reason=reason)
             ids = [UUID(row["id"]).bytes for row in await self._listed(request, wanted)]
         try:
-            gone = await store.discard(self._pool, _tenant(request), ids) if ids else []
+            gone = await store.discard(self._share(request), _tenant(request), ids) if ids else []
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
         more = "ids" not in body and len(ids) == DELIVERIES_MAX
@@ -115,16 +115,19 @@ class Deliveries:
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
             raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one to /_/spec."))
-        replayer = Replayer(self._intake.appends, self._pool, principal.tenant, deployed)
+        replayer = Replayer(self._intake.appends, self._share(request), principal.tenant, deployed)
         until = time.monotonic() + self._config.append_deadline_s
         done = [await self._replayed(replayer, each, until) for each in ids]
         return json_response(200, encode({"ok": True, "replayed": done}))
+
+    def _share(self, request: Request) -> Share:
+        return self._shares.of(_tenant(request))
 
     async def _known(self, request: Request, ids: list[str]) -> list[bytes]:
         """Each once. Raises Refused: an id is no delivery's."""
         named = [uuid_of(text, f"ids[{number}]").bytes for number, text in enumerate(ids)]
         try:
-            known = await store.known(self._pool, _tenant(request), named)
+            known = await store.known(self._share(request), _tenant(request), named)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
         for number, delivery in enumerate(named):
@@ -161,7 +164,7 @@ class Deliveries:
 
     async def _listed(self, request: Request, wanted: store.Wanted) -> list[dict[str, Any]]:
         try:
-            return await store.listed(self._pool, _tenant(request), wanted)
+            return await store.listed(self._share(request), _tenant(request), wanted)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 from weakref import WeakValueDictionary
 
-import asyncpg
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,6 +49,7 @@ from gateway.names.imported import Result, Row, Said, Step
 from gateway.names.source_ids import Unusable, read
 from gateway.outcomes import Conflict, Outcome, Unchanged
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from spec.identifiers import uuid_text
 from spec.model import AggregateType
 
@@ -100,7 +100,7 @@ class Imports:
         log: Log,
         records: Records,
         catalog: Catalog,
-        pool: asyncpg.Pool,
+        shares: Shares,
         outcomes: Outcomes,
         aside: Aside,
         config: Config,
@@ -108,7 +108,7 @@ class Imports:
         self._log = log
         self._records = records
         self._catalog = catalog
-        self._pool = pool
+        self._shares = shares
         self._outcomes = outcomes
         self._aside = aside
         self._config = config
@@ -142,7 +142,7 @@ class Imports:
         return Response(b"".join(told), 200, headers, media_type=NDJSON.decode())
 
     async def _imported(self, tenant: UUID, asked: _Asked, lines: Sequence[_Line]) -> list[bytes]:
-        imported = Import(self._pool, tenant, asked.declared.name, asked.id)
+        imported = Import(self._shares.of(tenant.bytes), tenant, asked.declared.name, asked.id)
         refs = [each.ref for each in lines if each.ref is not None]
         if asked.only_refs:
             await imported.stand(refs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,6 +27,7 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.postgres.connection_errors import UNANSWERED
+from gateway.postgres.shares import Share, Shares
 from spec.errors import nearest, shown
 from spec.identifiers import canonicalize
 
@@ -38,17 +38,21 @@ _UNAVAILABLE: Final = Refusal(
 
 
 class Keys:
-    """`pool` is for changes of the catalog."""
+    """`shares`: of the pool for changes of the catalog."""
 
-    def __init__(self, catalog: Catalog, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
-        self._catalog, self._pool, self._aside, self._config = catalog, pool, aside, config
+    def __init__(self, catalog: Catalog, shares: Shares, aside: Aside, config: Config) -> None:
+        self._catalog, self._shares, self._aside, self._config = catalog, shares, aside, config
+
+    def _share(self, request: Request) -> Share:
+        return self._shares.of(_principal(request).tenant.id.bytes)
 
     async def every(self, request: Request) -> Response:
         """The tenant's, without the keys themselves, in pages: `next` is the `after` of the next one."""
         query = Parameters(request.scope["query_string"])
         limit = query.integer("limit", keys.PAGE_MAX, 1, keys.PAGE_MAX)
         try:
-            found = await keys.page(self._pool, _principal(request).tenant, query.text("after"), limit + 1)
+            share, tenant = self._share(request), _principal(request).tenant
+            found = await keys.page(share, tenant, query.text("after"), limit + 1)
         except UNANSWERED as error:
             raise Refused(_UNAVAILABLE) from error
         more = found[limit - 1].handle if len(found) > limit else None
@@ -65,7 +69,7 @@ class Keys:
             raise Refused(Refusal("invalid_field", why, "only"))
         try:
             made = await keys.create(
-                self._pool,
+                self._share(request),
                 principal.tenant,
                 scope,
                 name=_name(body),
@@ -88,10 +92,11 @@ class Keys:
         body = await read_object(request, self._aside, self._config, ("grace",), needed=False)
         grace = _lifetime(body, "grace")
         try:
-            scope = await keys.scope_of(self._pool, handle, principal.tenant)
+            scope = await keys.scope_of(self._share(request), handle, principal.tenant)
             if scope > principal.scope or handle == principal.handle:
                 raise Refused(_not_its_to_rotate(principal, scope))
-            made = await keys.rotate(self._pool, handle, grace=grace, made_by=principal.handle)
+            share, made_by = self._share(request), principal.handle
+            made = await keys.rotate(share, handle, grace=grace, made_by=made_by)
         except keys.MakerEnded as ended:
             raise Refused(UNAUTHORIZED) from ended
         except keys.TooManyKeys as many:
@@ -109,7 +114,7 @@ class Keys:
         """Ends a key of the tenant, and those that it made; gateways refuse them within 5 s, this one now."""
         handle = request.path_params["handle"]
         try:
-            await keys.revoke(self._pool, handle, _principal(request).tenant)
+            await keys.revoke(self._share(request), handle, _principal(request).tenant)
         except CatalogError as fault:
             raise Refused(Refusal("not_found", f"There is no key {shown(handle)}.")) from fault
         except UNANSWERED as error:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.aliases.look_ups import AliasLookUps
 from gateway.aliases.store import Store
 from gateway.event_json import named_json
 from gateway.events import Stream
@@ -61,7 +62,7 @@ def wanted(query: Parameters, spec: Spec | None) -> Wanted:
 
 class NamedAnswers:
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._look_ups = store, AliasLookUps(store)
         self._parents: OrderedDict[Stream, tuple[str | None, float]] = OrderedDict()
 
     async def told(
@@ -104,10 +105,10 @@ class NamedAnswers:
         ]
 
     async def _aliases(
-        self, tenant: bytes, streams: Iterable[tuple[str, str]]
+        self, tenant: bytes, streams: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], tuple[str, ...]]:
         try:
-            return await self._store.aliases_of_each(tenant, list(streams))
+            return await self._look_ups.of_each(tenant, streams)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
 

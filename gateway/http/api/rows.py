@@ -97,7 +97,7 @@ class RowReader:
             return None
         if build.place.seq >= seq:
             return build
-        reached = await self.reading.reached(build.id, seq)
+        reached = await self.reading.reached(build, seq)
         return build if reached is not None and reached[1] else None
 
     async def _refuse(self, named: Named, fields: frozenset[str]) -> Build:

@@ -7,7 +7,6 @@ import time
 from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +18,7 @@ from gateway.http.render import encode, raw
 from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import fetch
 
@@ -33,8 +33,8 @@ _UNAVAILABLE: Final = Refusal(
 
 
 class Sagas:
-    def __init__(self, pool: asyncpg.Pool, coordinator: Coordinator) -> None:
-        self._pool = pool
+    def __init__(self, shares: Shares, coordinator: Coordinator) -> None:
+        self._shares = shares
         self._coordinator = coordinator
 
     async def every(self, request: Request) -> Response:
@@ -84,9 +84,9 @@ class Sagas:
             raise Refused(Refusal("not_found", "There is no such saga."))
         return rows[0]
 
-    async def _fetched(self, name: str, *args: object) -> list[Any]:
+    async def _fetched(self, name: str, tenant: UUID, *args: object) -> list[Any]:
         try:
-            return await fetch(self._pool, name, *args)
+            return await fetch(self._shares.of(tenant.bytes), name, tenant, *args)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,6 +31,7 @@ from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.json_values import decode_data
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from gateway.reactions.database import fetch
 from gateway.reactions.pending import Pending
 from gateway.reactions.timers import Emission, Watched, time_of, timer_id
@@ -75,14 +75,14 @@ class Schedules:
     """`head_of` says where the tenant's feed ends: what cancels is looked for behind it."""
 
     def __init__(
-        self, pool: asyncpg.Pool, catalog: Catalog, head_of: PositionOf, aside: Aside, config: Config
+        self, shares: Shares, catalog: Catalog, head_of: PositionOf, aside: Aside, config: Config
     ) -> None:
-        self._pool = pool
+        self._shares = shares
         self._catalog = catalog
         self._head_of = head_of
         self._aside = aside
         self._config = config
-        self._pending = Pending(pool, config.schedules_max)
+        self._pending = Pending(shares, config.schedules_max)
 
     async def every(self, request: Request) -> Response:
         """By the time at which they are due; `next` is the `cursor` of the next page."""
@@ -97,7 +97,7 @@ class Schedules:
         canonical = None if key is None else canonicalize(key, singletons)
         wanted = state, of, canonical or key
         asked = tenant, *wanted, after_us, after_id, limit + 1, PAGE_BYTES
-        rows = await self._fetched("list_schedules", *asked)
+        rows = await self._fetched(tenant, "list_schedules", *asked)
         if not rows:  # what is withdrawn by now may have timers
             if of is not None and (deployed is None or of not in deployed.reading.aggregate_types):
                 raise Refused(undeclared_type(deployed.reading if deployed else None, of, status=422))
@@ -109,7 +109,8 @@ class Schedules:
         return _done({"items": [_shown(row) for row in rows], "next": following})
 
     async def get(self, request: Request) -> Response:
-        rows = await self._fetched("get_schedule", _tenant(request), _id(request))
+        tenant = _tenant(request)
+        rows = await self._fetched(tenant, "get_schedule", tenant, _id(request))
         if not rows:
             raise Refused(Refusal("not_found", "There is no such schedule."))
         return _done(_single(rows[0]))
@@ -124,28 +125,28 @@ class Schedules:
         if deployed is None:
             raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one at /_/spec."))
         delay_s, at_s = _due(body)
-        tenant = principal.tenant.id.bytes
+        owner, tenant = principal.tenant.id, principal.tenant.id.bytes
         timer = timer_id(tenant, f"key {key}")
         emission = await self._judged(body.get("emit"), text, deployed, tenant, timer)
         watched = _watched(body.get("cancel_on", []), deployed)
         try:
-            full = await self._pending.full(principal.tenant.id)
+            full = await self._pending.full(owner)
             seq, mark = await self._head_of(tenant)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
-        if full and not await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer)):
+        if full and not await self._fetched(owner, "get_schedule", owner, UUID(bytes=timer)):
             why = f"This tenant has {self._pending.most} pending timers, which is the limit."
             raise Refused(Refusal("storage_full", why))
         correlation = request.headers.get("x-correlation-id")
         correlated = _uuid(correlation) or UUID(bytes=timer)
         added = await self._fetched(
-            "add_schedules", [UUID(bytes=timer)], principal.tenant.id, [None], [None], [None], [None], [seq],
+            owner, "add_schedules", [UUID(bytes=timer)], owner, [None], [None], [None], [None], [seq],
             [mark], [delay_s], [at_s], [encode(emission)], [encode(watched)], [correlated],
             None,
         )  # fmt: skip
         if added:
-            self._pending.added(principal.tenant.id)
-        (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
+            self._pending.added(owner)
+        (row,) = await self._fetched(owner, "get_schedule", owner, UUID(bytes=timer))
         stored = _emission_of(row["emit"])
         if stored.id is not None:  # as it was sent, where an earlier release stored it
             stored = msgspec.structs.replace(stored, id=canonicalize(stored.id, deployed.reading.singletons))
@@ -181,10 +182,10 @@ class Schedules:
         self, request: Request, to: str, due_at: datetime | None = None, *, now: bool = False
     ) -> Response:
         tenant, schedule, states = _tenant(request), _id(request), ("pending", "parked")
-        rows = await self._fetched("act_on_schedule", tenant, schedule, list(states), to, due_at, now)
+        rows = await self._fetched(tenant, "act_on_schedule", tenant, schedule, list(states), to, due_at, now)
         if rows:
             return _done(_single(rows[0]))
-        found = await self._fetched("get_schedule", tenant, schedule)
+        found = await self._fetched(tenant, "get_schedule", tenant, schedule)
         if not found:
             raise Refused(Refusal("not_found", "There is no such schedule."))
         why = "it is being fired" if found[0]["state"] in states else f"it is {found[0]['state']}"
@@ -230,9 +231,9 @@ class Schedules:
             raise Refused(_not_admitted(fault)) from fault
         return Emission(of, None if identifier is None else found.stream.key, name, msgspec.Raw(data))
 
-    async def _fetched(self, name: str, *args: object) -> list[Any]:
+    async def _fetched(self, tenant: UUID, name: str, *args: object) -> list[Any]:
         try:
-            return await fetch(self._pool, name, *args)
+            return await fetch(self._shares.of(tenant.bytes), name, *args)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
 

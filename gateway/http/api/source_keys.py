@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-import asyncpg
 import msgspec
 
 from gateway.admit.append import Fault
@@ -28,6 +27,7 @@ from gateway.http.api.sources import read_source, taken
 from gateway.http.request import Refused
 from gateway.names.source_ids import SourceId
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Shares
 from spec.identifiers import GLOBAL
 from spec.model import Spec
 from spec.violations import WEIGHT_MIN, is_light
@@ -69,8 +69,8 @@ _UNAVAILABLE: Final = Refusal(
 
 
 class SourceKeys:
-    def __init__(self, pool: asyncpg.Pool, aside: Aside) -> None:
-        self._pool = pool
+    def __init__(self, shares: Shares, aside: Aside) -> None:
+        self._shares = shares
         self._aside = aside
 
     async def _read(self, tenant: UUID, text: bytes, work: Callable[[], _T]) -> _T | Refusal:
@@ -213,7 +213,7 @@ class SourceKeys:
     ) -> list[str | Refusal] | Refusal:
         try:
             mapped = await source_ids.mappings(
-                self._pool, tenant, wanted, mint=True, aggregate_type=aggregate_type
+                self._shares.of(tenant.bytes), tenant, wanted, mint=True, aggregate_type=aggregate_type
             )
         except PostgresTrouble:
             return _UNAVAILABLE

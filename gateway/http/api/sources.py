@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -35,6 +34,7 @@ from gateway.log.log import Log
 from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.postgres.errors import PostgresTrouble
+from gateway.postgres.shares import Share, Shares
 from gateway.stored_extra import SourceRef, split
 from spec.identifiers import canonicalize, uuid_text
 from spec.model import Spec
@@ -48,12 +48,12 @@ _PARTS: Final = ("source", "scope", "id")
 
 class Sources:
     def __init__(
-        self, log: Log, catalog: Catalog, pool: asyncpg.Pool, keys: KeyWatch, aside: Aside, config: Config
+        self, log: Log, catalog: Catalog, shares: Shares, keys: KeyWatch, aside: Aside, config: Config
     ) -> None:
         self._keys = keys
         self._log = log
         self._catalog = catalog
-        self._pool = pool
+        self._shares = shares
         self._aside = aside
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
@@ -82,7 +82,7 @@ class Sources:
         )
         events = (await self._log.page(wanted)).events
         records = [(each, split(each.event.extra)[1]) for each in events]
-        mapped = source_ids.mapped_by(self._pool)
+        mapped = source_ids.mapped_by(self._shares.of(tenant))
         for earlier_name in (False, True):
             for each, said in records:
                 if said is None or said.source is None:
@@ -109,9 +109,8 @@ class Sources:
         if canonical is None:
             raise Refused(bad_identifier(key, spec, "key"))
         wanted = Mapping(canonical, aggregate_type)
-        await self._answered(
-            source_ids.link(self._pool, principal.tenant.id, asked, canonical, aggregate_type)
-        )
+        share, tenant = self._share(principal), principal.tenant.id
+        await self._answered(source_ids.link(share, tenant, asked, canonical, aggregate_type))
         found = (await self._mappings(request, [asked], aggregate_type=aggregate_type))[0]
         if found != wanted:
             raise Refused(taken(asked, found))
@@ -147,7 +146,9 @@ class Sources:
                 if spec is None
                 else bad_identifier(key, spec, "key")
             )
-        found = await self._answered(source_ids.mapped_to(self._pool, principal.tenant.id, canonical))
+        found = await self._answered(
+            source_ids.mapped_to(self._share(principal), principal.tenant.id, canonical)
+        )
         told = [{**source_told(each), "aggregate_type": kind} for each, kind in found]
         return json_response(200, encode({"ok": True, "key": canonical, "sources": told}))
 
@@ -176,8 +177,9 @@ class Sources:
     async def _page(
         self, request: Request, source: str, after: tuple[int, str]
     ) -> list[tuple[int, SourceId, Mapping]]:
-        tenant = _principal(request).tenant.id
-        return await self._answered(source_ids.export(self._pool, tenant, source, after, _PAGE))
+        principal = _principal(request)
+        share, tenant = self._share(principal), principal.tenant.id
+        return await self._answered(source_ids.export(share, tenant, source, after, _PAGE))
 
     async def _mappings(
         self,
@@ -187,10 +189,14 @@ class Sources:
         mint: bool = False,
         aggregate_type: str | None = None,
     ) -> list[Mapping | None]:
-        tenant = _principal(request).tenant.id
+        principal = _principal(request)
+        share, tenant = self._share(principal), principal.tenant.id
         return await self._answered(
-            source_ids.mappings(self._pool, tenant, wanted, mint=mint, aggregate_type=aggregate_type)
+            source_ids.mappings(share, tenant, wanted, mint=mint, aggregate_type=aggregate_type)
         )
+
+    def _share(self, principal: Principal) -> Share:
+        return self._shares.of(principal.tenant.id.bytes)
 
     async def _answered(self, asked: Awaitable[_T]) -> _T:
         try:

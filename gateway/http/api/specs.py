@@ -36,10 +36,12 @@ from gateway.http.parameters import Parameters
 from gateway.http.render import encode, raw, refusal_json
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import json_response, unchanged
+from gateway.log.storage import Storage
 from gateway.postgres.connection_errors import UNANSWERED
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
 from spec.errors import Faults, nearest, shown
+from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import PermissiveEnviron
 
@@ -67,6 +69,7 @@ class Specs:
         catalog: Catalog,
         pool: asyncpg.Pool,
         subscriptions: Subscriptions,
+        storage: Storage,
         aside: Aside,
         config: Config,
     ) -> None:
@@ -76,6 +79,7 @@ class Specs:
         self._deploying, self._trying = _Turns(DEPLOYED_AT_ONCE), _Turns(1)
         self._state_bytes_max = config.state_bytes_max
         self._subscriptions = subscriptions
+        self._storage = storage
         self._secrets_of = Secrets(os.environ).of
         self._allow_private = config.allow_private_targets
         self._body_bytes_max = config.body_bytes_max
@@ -187,7 +191,7 @@ class Specs:
             self._environ(principal),
             force=force or forced,
             expect_revision=expected,
-            look=partial(self._subscriptions.undeclarable, principal.tenant.id),
+            look=partial(self._in_the_way, principal.tenant.id),
         )
         result = await self._deployed(principal, deploying, forced=force or forced)
         if result is None:
@@ -226,9 +230,16 @@ class Specs:
             self._environ(principal),
             force=force or forced,
             expect_revision=expected,
-            look=partial(self._subscriptions.undeclarable, principal.tenant.id),
+            look=partial(self._in_the_way, principal.tenant.id),
         )
         return _answer(await self._deployed(principal, deploying, forced=force or forced))
+
+    async def _in_the_way(self, tenant: UUID, spec: Spec, pointer: str) -> Faults | None:
+        """What keeps a changed spec from being stored. Raises Refused."""
+        refusal = self._storage.refusal(tenant.bytes)
+        if refusal is not None:
+            raise Refused(refusal)
+        return await self._subscriptions.undeclarable(tenant, spec, pointer)
 
     async def _deployed(
         self, principal: Principal, deploying: Callable[[], Awaitable[_R]], *, forced: bool

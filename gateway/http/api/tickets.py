@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,6 +26,7 @@ from gateway.http.response import json_response
 from gateway.http.tickets import Opened, opened_by
 from gateway.names.aliases import SIGIL
 from gateway.postgres.connection_errors import UNANSWERED
+from gateway.postgres.shares import Shares
 
 PATH_CHARS_MAX: Final = 2_048
 _NO_STREAM: Final = (
@@ -37,7 +37,7 @@ _NO_STREAM: Final = (
 class Tickets:
     def __init__(
         self,
-        pool: asyncpg.Pool,
+        shares: Shares,
         reads: Reads,
         lists: Lists,
         projections: Projections,
@@ -45,7 +45,7 @@ class Tickets:
         aside: Aside,
         config: Config,
     ) -> None:
-        self._pool, self._reads, self._aside, self._config = pool, reads, aside, config
+        self._shares, self._reads, self._aside, self._config = shares, reads, aside, config
         self._lists, self._projections, self._feed = lists, projections, feed
 
     async def make(self, request: Request) -> Response:
@@ -59,7 +59,7 @@ class Tickets:
             raise Refused(Refusal("invalid_field", _NO_STREAM, "path"))
         await self._require(principal, opened)
         try:
-            text = await tickets.create(self._pool, principal.handle, path)
+            text = await tickets.create(self._shares.of(principal.tenant.id.bytes), principal.handle, path)
         except tickets.TooManyTickets as many:
             raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
         except UNANSWERED as error:

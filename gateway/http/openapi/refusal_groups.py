@@ -50,6 +50,9 @@ _ENVELOPE = (
     Refusal("unknown_field", "`metadata.actr` is not a field (did you mean `actor`?).", "metadata.actr"),
     Refusal("invalid_field", '`If-Match` must be one length in quotes, like "5".', "If-Match"),
 )
+_STORAGE_FULL = Refusal(
+    "storage_full", "The stored events and specs of this tenant have reached the limit of 1000000000 bytes."
+)
 _METADATA = (
     Refusal("invalid_identifier", '"ada" is not a declared singleton; use a UUID.', "metadata.actor.id"),
     Refusal(
@@ -67,7 +70,7 @@ _METADATA = (
     Refusal(
         "invalid_claim", "A value of the claim `email` must be a string, a number or a boolean.", "data.email"
     ),
-    Refusal("storage_full", "The stored events of this tenant have reached the limit of 1000000000 bytes."),
+    _STORAGE_FULL,
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )
 _NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")
@@ -145,6 +148,7 @@ _DEPLOY = (
     _INVALID_SPEC,
     Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
     Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+    _STORAGE_FULL,
 )
 
 GROUPS: dict[str, tuple[Refusal, ...]] = {

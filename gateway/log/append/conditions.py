@@ -163,9 +163,8 @@ class Conditions:
         while not pending.done:
             try:
                 async with self._turns:
-                    found = await first_match(
-                        self._postgres, number, tenant, condition.items, condition.after
-                    )
+                    postgres = self._postgres.of(tenant)
+                    found = await first_match(postgres, number, tenant, condition.items, condition.after)
             except PostgresTrouble:
                 await asyncio.sleep(_AGAIN_S)
                 continue

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gateway.appends import Append, Appended, FeedPlace, Retry, appended_of
 from gateway.derived_ids import implied_among
 from gateway.log.entries import stream_of, uuids
-from gateway.log.postgres import Postgres
+from gateway.log.postgres import Look, Postgres
 from gateway.outcomes import Mismatch
 from gateway.postgres.errors import PostgresTrouble
 
@@ -141,9 +141,7 @@ async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> 
     return _appended(rows, replayed=replayed)
 
 
-async def receipt_by(
-    postgres: Postgres, tenant: bytes, chosen: bytes, event_id: bytes | None
-) -> Appended | None:
+async def receipt_by(postgres: Look, tenant: bytes, chosen: bytes, event_id: bytes | None) -> Appended | None:
     """The receipt of the append that has this identity, or an event with this id, minted or not; None where
     none has. Raises PostgresTrouble."""
     minted = None if event_id is None else event_id.hex()

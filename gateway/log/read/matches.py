@@ -14,7 +14,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.appends import tag_key
 from gateway.items import Condition, Items, tags_of
-from gateway.log.postgres import Postgres
+from gateway.log.postgres import Look, Postgres
 
 POSITIONS_A_LOOK: Final = 20_000
 """Of items without tags: there is no index of types."""
@@ -81,7 +81,7 @@ class FirstMatch(msgspec.Struct, frozen=True):
 
 
 async def first_match(
-    postgres: Postgres, p: int, tenant: bytes, items: Items, after: int, up_to: int | None = None
+    postgres: Look, p: int, tenant: bytes, items: Items, after: int, up_to: int | None = None
 ) -> FirstMatch:
     """Behind `after`, up to that seq or as far as the partition is committed. Raises PostgresTrouble."""
     args = _arguments(tenant, items)
@@ -101,7 +101,7 @@ async def first_match(
 
 
 async def matches_after(
-    postgres: Postgres, p: int, tenant: bytes, items: Items, after: int, limit: int, stretch: int
+    postgres: Look, p: int, tenant: bytes, items: Items, after: int, limit: int, stretch: int
 ) -> Matches:
     """The next matches behind `after`, at most `limit`. Of items without tags, `stretch` positions are looked
     at. Raises PostgresTrouble."""
@@ -115,7 +115,7 @@ async def matches_after(
 
 
 async def matches_before(
-    postgres: Postgres, p: int, tenant: bytes, items: Items, below: int, limit: int, stretch: int
+    postgres: Look, p: int, tenant: bytes, items: Items, below: int, limit: int, stretch: int
 ) -> Matches:
     """The next matches before `below`, the newest first; `reached` is the seq down to which that is all.
     Raises PostgresTrouble."""

@@ -132,14 +132,14 @@ class Reader:
 
     async def version_at(self, stream: Stream, at_ms: int) -> int:
         """The last version recorded at or before a time; 0: none. Raises PostgresTrouble."""
-        rows = await self._postgres.fetch(
+        rows = await self._postgres.of(stream.tenant).fetch(
             "version_at", UUID(stream.tenant), stream.aggregate_type, stream.key, at_ms
         )
         return rows[0]["version"] if rows else 0
 
     async def event(self, tenant: bytes, event_id: bytes) -> Recorded | None:
         """An event of the tenant by its id. Raises PostgresTrouble."""
-        rows = await self._postgres.fetch("event", UUID(tenant), UUID(event_id))
+        rows = await self._postgres.of(tenant).fetch("event", UUID(tenant), UUID(event_id))
         if not rows:
             return None
         await self._settling.found(self._partition, rows[0]["seq"], event_id)
@@ -218,7 +218,7 @@ class Reader:
     async def _from_postgres(self, wanted: Range) -> tuple[Page, Sequence[Any]]:
         """Length and events of one moment, and the rows that these were read from."""
         stream = wanted.stream
-        rows = await self._postgres.fetch(
+        rows = await self._postgres.of(stream.tenant).fetch(
             "stream_desc" if wanted.newest_first else "stream_asc",
             *_of_stream(wanted),
         )
@@ -231,7 +231,7 @@ class Reader:
 
     async def _rows(self, wanted: Range) -> tuple[Recorded, ...]:
         stream = wanted.stream
-        rows = await self._postgres.fetch(
+        rows = await self._postgres.of(stream.tenant).fetch(
             "page_desc" if wanted.newest_first else "page_asc",
             *_of_stream(wanted),
         )
@@ -259,7 +259,7 @@ class Reader:
         last = VERSION_MAX if here.first is None else here.first - 1
         try:
             wanted = Range(stream, 1, last, self._fillable(here), bytes_max=_FILL_BYTES_MAX)
-            rows = rows or await self._postgres.fetch("page_desc", *_of_stream(wanted))
+            rows = rows or await self._postgres.of(stream.tenant).fetch("page_desc", *_of_stream(wanted))
             args: list[str | bytes | int] = [
                 self._partition.epoch, here.as_of, "" if here.first is None else here.first,
             ]  # fmt: skip

@@ -120,7 +120,9 @@ ON CONFLICT DO NOTHING
 
 
 -- name: create_spec
--- The next revision of a tenant's spec. $1 tenant, $2 revision, $3 document, $4 digest, $5 the clock's revision.
+-- The next revision of a tenant's spec, which counts among what the tenant stores: with its row as one of the outbox
+-- (log/storage.py). $1 tenant, $2 revision, $3 document, $4 digest, $5 the clock's revision.
+WITH counted AS (UPDATE tenant SET spec_bytes = spec_bytes + 700 + octet_length($3::bytea) WHERE id = $1)
 INSERT INTO spec_revision (tenant, revision, document, digest, changed) VALUES ($1, $2, $3, $4, $5)
 
 

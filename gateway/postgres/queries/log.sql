@@ -591,9 +591,12 @@ INSERT INTO storage_mark (p, seq) SELECT p, 0 FROM partition_log ON CONFLICT DO 
 -- name: storage_totals
 -- The $2 tenants that store the most, and every one that has come to $1 bytes (0: no bound).
 SELECT tenant, handle, bytes, is_full FROM (
-    SELECT s.tenant, t.handle, s.bytes, $1::bigint > 0 AND s.bytes >= $1 AS is_full,
-        row_number() OVER (ORDER BY s.bytes DESC, s.tenant) AS place
-    FROM tenant_storage s JOIN tenant t ON t.id = s.tenant
+    SELECT tenant, handle, bytes, $1::bigint > 0 AND bytes >= $1 AS is_full,
+        row_number() OVER (ORDER BY bytes DESC, tenant) AS place
+    FROM (
+        SELECT t.id AS tenant, t.handle, coalesce(s.bytes, 0) + t.spec_bytes AS bytes
+        FROM tenant t LEFT JOIN tenant_storage s ON s.tenant = t.id
+    ) stored WHERE bytes > 0
 ) AS each WHERE is_full OR place <= $2
 
 
