@@ -207,8 +207,11 @@ class Runner:
             self._repeated.failed(trouble)
 
     async def _output(self, build: Build) -> Output | None:
-        """None where its definition can't be read here: a newer release deployed it."""
+        """None where its definition can't be read here: a newer release deployed it, or its tenant is being
+        deleted."""
         spec = await self._spec(build.tenant, build.spec_rev)
+        if spec is None:
+            return None
         if isinstance(spec, Faults):
             place = f"{spec[0].pointer}: {spec[0].error}"
             why = f"Revision {build.spec_rev} of the spec can't be read here: {place}"
@@ -217,8 +220,12 @@ class Runner:
             return None
         return output_of(build, spec, self._events, self._pool)
 
-    async def _spec(self, tenant: bytes, revision: int) -> Spec | Faults:
-        (row,) = await fetch(self._pool, "spec", PgUUID(tenant), revision)
+    async def _spec(self, tenant: bytes, revision: int) -> Spec | Faults | None:
+        """None where it was deleted, with its tenant."""
+        rows = await fetch(self._pool, "spec", PgUUID(tenant), revision)
+        if not rows:
+            return None
+        row = rows[0]
         known = self._specs.get((tenant, row["digest"]))
         if known is None:
             known = await asyncio.to_thread(parse_deployed, row["document"])

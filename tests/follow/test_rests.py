@@ -119,6 +119,19 @@ async def test_a_read_after_a_position_tells_the_process_that_keeps_the_list(
         assert hurried == [tenant.bytes]
 
 
+async def test_a_build_of_a_tenant_that_is_being_deleted_has_no_output(
+    config: Config, pool: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its spec may go before it does."""
+    postgres = Postgres(pool, 60.0)
+    instance = await postgres.instance()
+    async with settling_without_log(config.postgres_url, postgres, 60.0) as settling:
+        outbox = Outbox(postgres, instance.partitions, settling.stands)
+        kept = runner.Runner(pool, outbox, Declarations(pool, outbox), 6.0, deployed=lambda: None)
+        assert await kept._output(BUILD) is None
+    assert caplog.records == []
+
+
 async def test_where_nothing_was_declared_leases_are_looked_at_once_a_second(
     config: Config, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
