@@ -30,7 +30,7 @@ from tests.bench.stand import Stand, open_stand
 ABOUT = "Measures on servers of its own, each scenario on a fresh database. Nothing is left behind."
 WARM_UP_MOST_S = 1.0
 USUAL_CONNECTIONS = 64
-TABLE_WIDTH = 170
+TABLE_WIDTH = 200
 """Where the output is no terminal."""
 
 
