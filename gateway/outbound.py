@@ -18,7 +18,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
-from gateway.aliases.look_ups import AliasLookUps
+from gateway.aliases.shared_look_ups import AliasLookUps
 from gateway.aliases.store import Store
 from gateway.aside import SWITCH_S
 from gateway.catalog.secrets import Secrets

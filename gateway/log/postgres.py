@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -272,8 +272,8 @@ class Reads(Postgres):
     def of(self, tenant: bytes) -> Look:
         return _OfTenant(self, tenant)
 
-    async def fetch(self, name: str, *args: object) -> list[Any]:
-        return await self.fetch_for(_SEVERAL, name, *args)
+    def fetch(self, name: str, *args: object) -> Coroutine[Any, Any, list[Any]]:
+        return self.fetch_for(_SEVERAL, name, *args)
 
     async def fetch_for(self, tenant: bytes, name: str, *args: object) -> list[Any]:
         until = asyncio.get_running_loop().time() + self._deadline_s

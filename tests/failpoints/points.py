@@ -17,7 +17,7 @@ PACKAGES = ("gateway/log", "gateway/http", "gateway/aliases")
 ELSEWHERE = (
     "announcements", "cluster", "evictor", "follow", "bulk", "bulk_run", "reader", "followers", "openapi",
     "ops", "specs", "states", "system", "children", "public_to_hash", "resolver", "transfer", "key_watch",
-    "conditions", "known_identities", "matches", "several", "cold", "tls", "late_bodies",
+    "conditions", "known_identities", "matches", "several", "cold", "tls", "late_bodies", "shared_look_ups",
 )  # fmt: skip
 """What no single append passes, or none over a single Redis, as scenes have it: the rig has clusters."""
 NAMING = "gateway.aliases."

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -222,19 +222,11 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
     config: Config, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await hooks.taken("github", {"n": 0}, "d0")
-    append, held = Log.append, asyncio.get_running_loop().create_future()
-    append_told = Log.append_told
+    held = asyncio.get_running_loop().create_future()
+    append_each, append_told = Log.append_each, Log.append_told
 
-    def slow(self: Log, wanted: Any) -> Any:
-        done, late = append(self, wanted), asyncio.get_running_loop().create_future()
-
-        async def later() -> None:
-            outcome = await done
-            await held
-            late.set_result(outcome)
-
-        late.task = asyncio.create_task(later())
-        return late
+    def slow(self: Log, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
+        append_each(self, tenant, [(wanted, Held(waiter, held)) for wanted, waiter in asked])
 
     def slowly(self: Log, wanted: Append, waiter: Waiter) -> None:
         append_told(self, wanted, Held(waiter, held))
@@ -245,7 +237,7 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
     ):
         hasty = replace(hooks, client=client)
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "append", slow)
+            patch.setattr(Log, "append_each", slow)
             patch.setattr(Log, "append_told", slowly)
             answers = await asyncio.gather(
                 hasty.send("github", {"n": 1}, "d1"), both(hasty, "github", {"n": 2}, "d2", "d3")

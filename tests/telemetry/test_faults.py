@@ -43,7 +43,7 @@ async def test_a_request_that_fails_is_told_with_its_place_and_the_correlation_i
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    break_method(monkeypatch, Log, "append")
+    break_method(monkeypatch, Log, "append_each")
     response = await client.post(f"/order/{new_id()}/was_noted", json=envelope())
     assert (response.status_code, response.json()["code"]) == (504, "outcome_unknown")
     line = told(caplog, "request_failed")

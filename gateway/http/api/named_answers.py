@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.aliases.look_ups import AliasLookUps
+from gateway.aliases.shared_look_ups import AliasLookUps
 from gateway.aliases.store import Store
 from gateway.event_json import named_json
 from gateway.events import Stream

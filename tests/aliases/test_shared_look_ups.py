@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from gateway.aliases import look_ups
-from gateway.aliases.look_ups import Aggregate, AliasLookUps
+from gateway.aliases import shared_look_ups
+from gateway.aliases.shared_look_ups import Aggregate, AliasLookUps
 from gateway.aliases.store import Store
 from gateway.postgres.errors import PostgresTrouble
 
@@ -90,7 +90,7 @@ async def test_one_that_comes_while_a_statement_is_under_way_is_told_what_holds_
 async def test_a_statement_has_so_many_aggregates(
     names: Names, shared: AliasLookUps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_ups, "AGGREGATES_MAX", 2)
+    monkeypatch.setattr(shared_look_ups, "AGGREGATES_MAX", 2)
     asking = [asyncio.create_task(shared.of_each(TENANT, [("order", str(n))])) for n in range(5)]
     for n in range(3):
         await _turns()
