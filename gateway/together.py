@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Together(Generic[_T]):
-    """`do` raises nothing."""
+    """What `do` raises, for a bug, is the event loop's to tell; the others have their turn all the same."""
 
     def __init__(self, do: Callable[[_T], None]) -> None:
         self._do = do
@@ -28,8 +28,11 @@ class Together(Generic[_T]):
 
     def _do_each(self, loop: asyncio.AbstractEventLoop) -> None:
         ends = loop.time() + AT_A_TIME_S
-        while self._waiting:
-            self._do(self._waiting.popleft())
-            if self._waiting and loop.time() > ends:
+        try:
+            while self._waiting:
+                self._do(self._waiting.popleft())
+                if loop.time() > ends:
+                    return
+        finally:
+            if self._waiting:
                 loop.call_soon(self._do_each, loop)
-                return

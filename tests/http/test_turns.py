@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gateway import together
+from gateway.together import Together
 from tests.http.peers import Peer, post
 
 
@@ -64,3 +65,24 @@ async def test_after_a_bug_the_application_answers_and_only_it() -> None:
     await turn()
     assert peer.application == [(b"/a/bug", b"{}")]
     assert peer.transport.written.count(b"HTTP/1.1") == 1
+
+
+async def test_what_fails_for_a_bug_keeps_none_of_the_others_waiting() -> None:
+    done, told, loop = list[int](), list[object](), asyncio.get_running_loop()
+
+    def do(item: int) -> None:
+        done.append(1 // item)
+
+    turns = Together(do)
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    try:
+        for item in (1, 0, 1, 1):
+            turns.add(item, loop)
+        await turn()
+        await turn()
+        turns.add(1, loop)
+        await turn()
+    finally:
+        loop.set_exception_handler(None)
+    assert done == [1, 1, 1, 1]
+    assert [type(each) for each in told] == [ZeroDivisionError]
