@@ -78,13 +78,14 @@ class Holding:
 
 
 @pytest.fixture
-async def account(gateway: Served, outbox: asyncpg.Pool) -> Account:
-    return await open_account(outbox, SPEC)
+async def account(own_gateway: Served, own_outbox: asyncpg.Pool) -> Account:
+    """Of a gateway that no other fires timers beside: what it reads is held."""
+    return await open_account(own_outbox, SPEC)
 
 
 @pytest.fixture
-async def client(gateway: Served, account: Account) -> AsyncIterator[httpx.AsyncClient]:
-    async with new_client(gateway.url, account.admin) as client:
+async def client(own_gateway: Served, account: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(own_gateway.url, account.admin) as client:
         yield client
 
 
@@ -211,14 +212,14 @@ async def test_what_is_admitted_as_before_is_placed_and_its_rules_are_those_of_t
 
 
 async def test_what_a_deployment_may_be_removing_is_not_placed_meanwhile(
-    client: httpx.AsyncClient, account: Account, outbox: asyncpg.Pool, held: Holding
+    client: httpx.AsyncClient, account: Account, own_outbox: asyncpg.Pool, held: Holding
 ) -> None:
     one, two, three, four = await made(client, 4)
     left = deepcopy(SPEC)
     del left["aggregate_types"]["order"]["events"]["was_paid"], left["aggregate_types"]["cart"]
     sent = [asyncio.ensure_future(each) for each in (paid(client, one, "a"), both_paid(client, two, three))]
     await held.holds(one, two)
-    async with removing(outbox, account, left):
+    async with removing(own_outbox, account, left):
         held.go.set()
         for each in sent:
             refused(await each, 503, "not_committed")
@@ -229,14 +230,14 @@ async def test_what_a_deployment_may_be_removing_is_not_placed_meanwhile(
 async def test_nothing_is_placed_for_a_tenant_that_is_suspended_or_deleted_meanwhile(
     client: httpx.AsyncClient,
     account: Account,
-    outbox: asyncpg.Pool,
+    own_outbox: asyncpg.Pool,
     held: Holding,
     ending: Callable[[asyncpg.Pool, UUID], Awaitable[object]],
 ) -> None:
     one, two, three = await made(client, 3)
     sent = [asyncio.ensure_future(each) for each in (paid(client, one, "a"), both_paid(client, two, three))]
     await held.holds(one, two)
-    await ending(outbox, UUID(account.id))
+    await ending(own_outbox, UUID(account.id))
 
     async def followed() -> bool:
         return (await client.get(f"/order/{one}/length")).status_code in (401, 403)
@@ -246,4 +247,4 @@ async def test_nothing_is_placed_for_a_tenant_that_is_suspended_or_deleted_meanw
     for each in sent:
         refused(await each, 503, "not_committed")
     stored = "SELECT count(*) FROM outbox WHERE tenant = $1 AND type = 'was_paid'"
-    assert await outbox.fetchval(stored, UUID(account.id)) == 0
+    assert await own_outbox.fetchval(stored, UUID(account.id)) == 0
