@@ -8,16 +8,19 @@ What they share ends with the last of them: a gateway takes a fortieth of a core
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import asyncpg
 import httpx
 import pytest
 
 from gateway.config import Config
+from gateway.relay.live import Live
 from tests.support.accounts import Account, open_account
 from tests.support.calls import new_client
 from tests.support.databases import cloned
@@ -35,6 +38,24 @@ async def database(servers: Servers, template: str) -> AsyncIterator[Config]:
             postgres_url=url,
             webhook_response_timeout_s=Config.append_deadline_s,
         )
+
+
+LIVES: WeakSet[Live] = WeakSet()
+"""Of all gateways of this process. To look for them among all objects would disturb other threads: what is
+half made is among those too."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lives() -> Iterator[None]:
+    init = Live.__init__
+
+    def noted(self: Live, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        LIVES.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Live, "__init__", noted)
+        yield
 
 
 @pytest.fixture(scope="package")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import random
 import time
@@ -21,6 +20,7 @@ from gateway.http.api import feed
 from gateway.http.server.exchange import Exchange
 from gateway.relay import channel, live
 from gateway.relay.outbox import Entry
+from tests.http.conftest import LIVES
 from tests.http.raw import ask, connected, request
 from tests.http.test_aliases import PUBLIC, WAIT
 from tests.http.test_feed import fed, fed_whole
@@ -407,7 +407,7 @@ async def test_a_follower_that_has_gone_is_served_no_more(client: httpx.AsyncCli
 
 def live_followers() -> int:
     """In all gateways of this process."""
-    return sum(each.count for each in gc.get_objects() if isinstance(each, live.Live))
+    return sum(each.count for each in LIVES)
 
 
 async def until_followers(count: int) -> None:
