@@ -34,7 +34,7 @@ from gateway.postgres.errors import PostgresTrouble
 from gateway.state import Folded
 from gateway.state.rules import Violation
 from gateway.telemetry.metrics import Metrics
-from gateway.together import Together
+from gateway.together import AT_A_TIME_S, Together
 
 logger = logging.getLogger("sluice.rules")
 
@@ -46,7 +46,6 @@ STATES_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of the states at hand; while there are more, no further one is read."""
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of the appends that wait to be judged."""
-_AT_A_TIME_S: Final = 0.004
 _AGAIN_S: Final = 0.1
 _EXPIRE_EVERY_S: Final = 0.25
 
@@ -180,7 +179,7 @@ class Ruled:
 
     def _go_on(self, lane: Lane) -> None:
         """Judges what waits, as far as that can be done at once."""
-        ends = self._loop.time() + _AT_A_TIME_S
+        ends = self._loop.time() + AT_A_TIME_S
         while lane.waiting and not lane.busy:
             deployed = judging.spec_of_stream(self._deployed_of, lane.stream)
             asked, now = lane.waiting[0], self._loop.time()
